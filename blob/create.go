@@ -1,0 +1,100 @@
+package blob
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"time"
+)
+
+// Bytes is a Source of bytes in memory.
+type Bytes []byte
+
+// ReadAt implements io.ReaderAt.
+func (b Bytes) ReadAt(p []byte, off int64) (int, error) { return bytes.NewReader(b).ReadAt(p, off) }
+
+// Size returns the length in bytes.
+func (b Bytes) Size() int64 { return int64(len(b)) }
+
+// ReadAll returns the whole of a small object. An object of more than limit
+// bytes is ErrCorrupt: nothing that is read this way may be larger.
+func ReadAll(ctx context.Context, b Bucket, key string, limit int64) ([]byte, error) {
+	r, err := b.Open(ctx, key, 0, -1)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	data, err := io.ReadAll(io.LimitReader(r, limit+1))
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(data)) > limit {
+		return nil, Errorf(ErrCorrupt, "read", key, "it is larger than %d bytes", limit)
+	}
+	return data, nil
+}
+
+// ExistsError is returned by Create when the key holds other content. It
+// matches ErrPrecondition.
+type ExistsError struct {
+	Key  string
+	Body []byte // what is there
+}
+
+func (e *ExistsError) Error() string {
+	return "create \"" + e.Key + "\": exists already with other content"
+}
+
+// Is makes errors.Is(err, ErrPrecondition) true.
+func (e *ExistsError) Is(target error) bool { return target == ErrPrecondition }
+
+// maxCreateTries bounds how often Create sends the same bytes again; each try
+// already has the retries of the bucket's own decorators below it.
+const maxCreateTries = 5
+
+// Create stores body under key if nothing is there, and settles every
+// ambiguous answer by reading back (protocol rule R8): when it returns nil the
+// key holds exactly body, whether this call, a lost answer of it, or an
+// identical twin put it there. When the key holds anything else it returns an
+// *ExistsError with that. After any other error nothing is known, except that
+// the key holds body or was not written by us: the caller may call it again
+// with the same body, and must not use another body under this key.
+//
+// body must differ between writers that must not be taken for each other: put
+// a random token in it.
+func Create(ctx context.Context, b Bucket, key string, body []byte) error {
+	var err error
+	for try := range maxCreateTries {
+		if try > 0 {
+			select {
+			case <-time.After(time.Duration(try) * 50 * time.Millisecond):
+			case <-ctx.Done():
+				return &Error{Op: "create", Key: key, Kind: context.Cause(ctx), Err: err}
+			}
+		}
+		_, err = b.Put(ctx, key, Bytes(body), &PutOptions{IfAbsent: true, ContentType: "application/json"})
+		switch {
+		case err == nil:
+			return nil
+		case errors.Is(err, ErrPrecondition), Ambiguous(err) && ctx.Err() == nil:
+		default:
+			return err
+		}
+		there, rerr := ReadAll(ctx, b, key, 64<<20)
+		switch {
+		case rerr == nil && bytes.Equal(there, body):
+			return nil
+		case rerr == nil:
+			return &ExistsError{Key: key, Body: there}
+		case errors.Is(rerr, ErrNotExist):
+			// Absent is not lost: the first Put may still land. The same bytes
+			// again are harmless.
+		case Ambiguous(rerr) && ctx.Err() == nil:
+			err = rerr
+		default:
+			return rerr
+		}
+	}
+	return err
+}

@@ -1,0 +1,3 @@
+module github.com/ckptsync/ckptsync
+
+go 1.26
