@@ -15,8 +15,10 @@
 //     durable and visible to every later Stat, Open and List by anyone. A Put
 //     that returned an error, or was cut off at any moment, has left either
 //     the whole object or what was there before, never a part of it.
-//   - A source that fails, or whose bytes do not match the checksum given
-//     with them, never becomes an object.
+//   - A source that fails, ends early, or whose bytes do not match the
+//     checksum given with them, never becomes an object; what was under the
+//     key stays. The error is ErrCorrupt (see [SourceError]) and matches the
+//     source's own error.
 //   - With IfAbsent, of any number of concurrent Puts of one key at most one
 //     succeeds; the others get ErrPrecondition. A store that cannot promise
 //     it says ErrUnsupported; [Probe] finds the ones that lie.
@@ -50,15 +52,18 @@ type Bucket interface {
 	Stat(ctx context.Context, key string) (Info, error)
 
 	// Open streams n bytes from offset off; n < 0 means to the end. A range
-	// that begins beyond the end is ErrUnsupported; one that ends beyond it is
-	// cut there. A stream that breaks returns a classed error from Read, never
+	// that begins beyond the end is ErrUnsupported (at the end it is an empty
+	// stream); one that ends beyond it is cut there. The stream is of one
+	// version of the object, whatever happens to the key meanwhile, and should
+	// say which ([Versioned]). A stream that breaks returns a classed error from Read, never
 	// a clean io.EOF before the bytes that the store announced. The caller
 	// closes it.
 	Open(ctx context.Context, key string, off, n int64) (io.ReadCloser, error)
 
 	// Put stores the whole of src under key, replacing what is there unless
 	// opts.IfAbsent. opts may be nil. It may read src more than once and from
-	// several goroutines, and not after it has returned.
+	// several goroutines, and not after it has returned. The Info has the key,
+	// the size and the ETag; the time only if the store says it.
 	Put(ctx context.Context, key string, src Source, opts *PutOptions) (Info, error)
 
 	// List yields the objects whose keys begin with prefix, in ascending
@@ -75,6 +80,13 @@ type Bucket interface {
 	// ErrNotExist when the store knows no such id (any more); Parts may be the
 	// first call to find that out.
 	Upload(ctx context.Context, key, id string, opts *UploadOptions) (Upload, error)
+}
+
+// Versioned is the ability of a stream that Open returned to say which version
+// of the object it reads. Resuming a broken stream needs it.
+type Versioned interface {
+	// ETag is that of the version being read, as in Info; empty if unknown.
+	ETag() string
 }
 
 // Info describes a stored object.
@@ -134,7 +146,9 @@ type Part struct {
 type Upload interface {
 	// ID continues this upload, with its key, in another process.
 	ID() string
-	// PutPart stores part n durably. Sending a part again replaces it.
+	// PutPart stores part n durably. Sending a part again replaces it. Bytes
+	// that do not match crc32c, or a size that is not that of part n, are
+	// ErrCorrupt and not stored; a number out of range is ErrUnsupported.
 	PutPart(ctx context.Context, n int, src Source, crc32c uint32) (Part, error)
 	// Parts lists what the store holds, ascending, each number once. A store
 	// that does not say a part's checksum leaves CRC32C zero.
@@ -142,6 +156,8 @@ type Upload interface {
 	// Complete publishes the object from exactly these parts, ascending from
 	// 1 without a gap. It is settled: nil means that the object is there with
 	// that content, also when an earlier Complete had an answer that was lost.
+	// Parts that are not those of the store are ErrCorrupt; an upload that is
+	// gone without the key having that content is ErrNotExist.
 	Complete(ctx context.Context, parts []Part) (Info, error)
 	// Abort forgets the upload and frees its parts; an unknown one is success.
 	Abort(ctx context.Context) error
