@@ -1,0 +1,302 @@
+// Package upload moves the bytes of one step to the store: every byte is read
+// once, hashed once and sent from the same pages, several chunks at a time
+// under one budget of memory.
+package upload
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+	"sync"
+
+	"github.com/zeebo/blake3"
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/ckptsync/ckptsync/blob"
+	"github.com/ckptsync/ckptsync/commit"
+	"github.com/ckptsync/ckptsync/sync/tree"
+)
+
+const (
+	block = 1 << 20 // bytes hashed at a time: what was just read is still in the core's cache
+	// maxBuffer is the largest chunk that is read into memory as a whole.
+	// Larger ones (files over 640 GiB) are read twice instead: once to be
+	// hashed, once to be sent, and the store compares the checksums.
+	maxBuffer = 64 << 20
+)
+
+// File is one file to send.
+type File struct {
+	Path   string // as the manifest will have it; for messages and the Log
+	Ident  tree.Ident
+	Object string // key in the bucket
+	Chunk  int64  // bytes per digest and per part
+	Open   func() (*os.File, error)
+
+	// What an earlier process sent of it, if anything.
+	UploadID string
+	Sent     map[int]SentPart
+}
+
+// SentPart is a part that the store acknowledged.
+type SentPart struct {
+	blob.Part
+	Digest commit.Digest
+}
+
+// Log is told what is durable in the store, so that another process can go on
+// from there. Its methods may be called concurrently.
+type Log interface {
+	Begun(f *File, uploadID string) error
+	PartSent(f *File, uploadID string, p SentPart) error
+	FileSent(f *File, digests []commit.Digest) error
+}
+
+// ChangedError says that a file is not what it was when the step was judged.
+type ChangedError struct {
+	Path string
+	Why  string
+}
+
+func (e *ChangedError) Error() string {
+	return fmt.Sprintf("%s changed while it was read: %s", e.Path, e.Why)
+}
+
+// ReadError says that a local file could not be read.
+type ReadError struct {
+	Path string
+	Err  error
+}
+
+func (e *ReadError) Error() string { return fmt.Sprintf("cannot read %s: %v", e.Path, e.Err) }
+
+// Unwrap returns the cause.
+func (e *ReadError) Unwrap() error { return e.Err }
+
+// Uploader sends files to one bucket. It is safe for concurrent use; the
+// budget is shared.
+type Uploader struct {
+	bucket      blob.Bucket
+	concurrency int
+	memory      int64
+	budget      *semaphore.Weighted
+	buffers     sync.Pool
+	// Progress, if not nil, is told of every chunk that the store has
+	// acknowledged: bytes sent now, or sent before by another process.
+	Progress func(sent, before int64)
+}
+
+// New returns an Uploader that has at most concurrency requests under way and
+// at most memory bytes of file content in memory (but always one chunk).
+func New(b blob.Bucket, concurrency int, memory int64) *Uploader {
+	return &Uploader{bucket: b, concurrency: max(1, concurrency), memory: max(1, memory), budget: semaphore.NewWeighted(max(1, memory))}
+}
+
+// Send uploads the files and returns their digests, in the same order. When it
+// returns nil every object is durable in the store and was verified there
+// against a checksum of the bytes that were hashed. A file that cannot be read
+// is a *ReadError, one that is not what it was a *ChangedError; after any
+// error the objects that were sent stay, and Log knows of them.
+func (u *Uploader) Send(ctx context.Context, files []File, log Log) ([][]commit.Digest, error) {
+	out := make([][]commit.Digest, len(files))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(u.concurrency)
+	for i := range files {
+		if ctx.Err() != nil {
+			break
+		}
+		f := &files[i]
+		if f.Ident.Size <= f.Chunk {
+			g.Go(func() error {
+				d, err := u.small(ctx, f)
+				if err != nil {
+					return err
+				}
+				out[i] = d
+				return log.FileSent(f, d)
+			})
+			continue
+		}
+		l, err := u.begin(ctx, f, log)
+		if err != nil {
+			g.Go(func() error { return err })
+			break
+		}
+		l.digests = make([]commit.Digest, l.parts())
+		out[i] = l.digests
+		l.schedule(ctx, g)
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, context.Cause(ctx)
+	}
+	return out, nil
+}
+
+// small sends a file of at most one chunk as one object.
+func (u *Uploader) small(ctx context.Context, f *File) ([]commit.Digest, error) {
+	file, err := open(f)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	var digests []commit.Digest
+	size := f.Ident.Size
+	err = u.withChunk(ctx, f, file, 0, size, func(src blob.Source, d commit.Digest, crc uint32) error {
+		if size > 0 {
+			digests = []commit.Digest{d}
+		}
+		if err := still(f, file); err != nil {
+			return err
+		}
+		_, err := u.bucket.Put(ctx, f.Object, src, &blob.PutOptions{CRC32C: &crc})
+		return err
+	})
+	if err == nil {
+		u.progress(size, 0)
+	}
+	return digests, err
+}
+
+// withChunk reads n bytes at off, hashing them, and calls send with a source
+// of exactly the bytes that were hashed (or, beyond maxBuffer, of the file).
+func (u *Uploader) withChunk(ctx context.Context, f *File, file io.ReaderAt, off, n int64, send func(blob.Source, commit.Digest, uint32) error) error {
+	weight := min(max(n, 1), u.memory)
+	if n > maxBuffer {
+		weight = min(block, u.memory)
+	}
+	if err := u.budget.Acquire(ctx, weight); err != nil {
+		return context.Cause(ctx)
+	}
+	defer u.budget.Release(weight)
+
+	var buf []byte
+	if n <= maxBuffer {
+		buf = u.buffer(n)
+		defer u.release(buf)
+	} else {
+		buf = u.buffer(block)
+		defer u.release(buf)
+		return u.streamed(f, file, off, n, buf, send)
+	}
+	h, crc := blake3.New(), uint32(0)
+	for at := int64(0); at < n; at += block {
+		b := buf[at:min(at+block, n)]
+		if err := readFull(f, file, b, off+at); err != nil {
+			return err
+		}
+		h.Write(b)
+		crc = crc32.Update(crc, table(), b)
+	}
+	var d commit.Digest
+	h.Sum(d[:0])
+	return send(blob.Bytes(buf[:n]), d, crc)
+}
+
+// streamed hashes a huge chunk block by block and hands the file itself to
+// send: the store's comparison of the checksum shows if it changed in between.
+func (u *Uploader) streamed(f *File, file io.ReaderAt, off, n int64, buf []byte, send func(blob.Source, commit.Digest, uint32) error) error {
+	h, crc := blake3.New(), uint32(0)
+	for at := int64(0); at < n; at += block {
+		b := buf[:min(block, n-at)]
+		if err := readFull(f, file, b, off+at); err != nil {
+			return err
+		}
+		h.Write(b)
+		crc = crc32.Update(crc, table(), b)
+	}
+	var d commit.Digest
+	h.Sum(d[:0])
+	err := send(io.NewSectionReader(file, off, n), d, crc)
+	if errors.Is(err, blob.ErrCorrupt) {
+		return &ChangedError{Path: f.Path, Why: "its bytes differ between two reads"}
+	}
+	return err
+}
+
+func (u *Uploader) buffer(n int64) []byte {
+	if n <= smallest {
+		return make([]byte, n)
+	}
+	if b, ok := u.buffers.Get().(*[]byte); ok && int64(cap(*b)) >= n {
+		return (*b)[:n]
+	}
+	return make([]byte, max(n, u.bufferSize(n)))[:n]
+}
+
+// smallest is the buffer size below which pooling is not worth while: a step
+// of many small files must not hold many large buffers.
+const smallest = 1 << 20
+
+func (u *Uploader) bufferSize(n int64) int64 {
+	const usual = 16 << 20
+	if n > smallest && n < usual && usual <= u.memory/int64(u.concurrency) {
+		return usual
+	}
+	return n
+}
+
+func (u *Uploader) release(b []byte) {
+	if cap(b) > smallest {
+		u.buffers.Put(&b)
+	}
+}
+
+func (u *Uploader) progress(sent, before int64) {
+	if u.Progress != nil {
+		u.Progress(sent, before)
+	}
+}
+
+func table() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
+
+func open(f *File) (*os.File, error) {
+	file, err := f.Open()
+	if err != nil {
+		return nil, &ReadError{Path: f.Path, Err: err}
+	}
+	if err := still(f, file); err != nil {
+		file.Close()
+		return nil, err
+	}
+	return file, nil
+}
+
+// still checks that an open file has the identity under which it was judged.
+func still(f *File, file *os.File) error {
+	fi, err := file.Stat()
+	if err != nil {
+		return &ReadError{Path: f.Path, Err: err}
+	}
+	if now := tree.IdentOf(fi); !now.Same(f.Ident) {
+		return &ChangedError{Path: f.Path, Why: describe(f.Ident, now)}
+	}
+	return nil
+}
+
+func describe(was, now tree.Ident) string {
+	switch {
+	case was.Inode != now.Inode:
+		return "another file stands in its place"
+	case was.Size != now.Size:
+		return fmt.Sprintf("its size was %d bytes and is %d", was.Size, now.Size)
+	}
+	return "its modification time changed"
+}
+
+func readFull(f *File, r io.ReaderAt, b []byte, off int64) error {
+	n, err := r.ReadAt(b, off)
+	switch {
+	case n == len(b):
+		return nil
+	case err == io.EOF:
+		return &ChangedError{Path: f.Path, Why: fmt.Sprintf("it ends at %d of %d bytes", off+int64(n), f.Ident.Size)}
+	}
+	return &ReadError{Path: f.Path, Err: err}
+}
