@@ -1,0 +1,19 @@
+// Package stores runs real object stores for tests: today versitygw, an S3
+// server over a directory.
+//
+// The servers are pinned in a Go module of their own, test/servers, so that
+// none of their dependencies reaches the product's go.mod. A server is built
+// on first use, once, into a cache directory whose name carries the version
+// ($CKPTSYNC_CACHE, else ckptsync in [os.UserCacheDir]); a file lock keeps
+// concurrent test binaries from building it twice. That takes about two
+// minutes and the network on a bare machine. To do it ahead of the tests:
+//
+//	go run ./test/stores/build
+//
+// Where a server cannot be built, [Versitygw] skips the test with one line
+// that says why and how to get it, or, with CKPTSYNC_REQUIRE_SERVERS=1 (CI),
+// fails it.
+//
+// Servers listen on free loopback ports, keep their data in a temporary
+// directory, and are ended by their process id when the test ends.
+package stores
