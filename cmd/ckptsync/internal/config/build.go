@@ -1,0 +1,299 @@
+package config
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// runName is what a run may be called: its name is part of object keys.
+var runName = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}$`)
+
+// CheckRun says what is wrong with a run's name, or nil.
+func CheckRun(name string) error {
+	if runName.MatchString(name) {
+		return nil
+	}
+	return fmt.Errorf("%q is no run name: it has 1 to 128 of A-Z a-z 0-9 . _ - and does not begin with a dot", name)
+}
+
+// build makes the Config of what was gathered and checks all of it.
+func (l *loader) build(chosen string) *Config {
+	f := &l.raw
+	cfg := &Config{
+		File:         l.path,
+		Layouts:      f.Layouts,
+		ScanInterval: time.Duration(f.ScanInterval),
+		Grace:        time.Duration(f.Grace),
+		Listen:       f.Listen,
+		Concurrency:  f.Concurrency,
+		Memory:       f.Memory,
+	}
+	if f.Store != "" {
+		var err error
+		if cfg.Store, err = ParseStore(f.Store); err != nil {
+			l.ps.add(l.at("store"), "%v", err)
+		}
+	}
+	l.checkNumbers(cfg)
+	l.checkLog(cfg)
+	l.checkLayouts(cfg)
+	if len(f.Runs) > 0 {
+		l.listedRuns(cfg, chosen)
+	} else {
+		l.singleRun(cfg)
+	}
+	l.checkTogether(cfg)
+	return cfg
+}
+
+func (l *loader) checkNumbers(cfg *Config) {
+	if cfg.Concurrency < 1 || cfg.Concurrency > 1024 {
+		l.ps.add(l.at("concurrency"), "concurrency: %d is not between 1 and 1024", cfg.Concurrency)
+	}
+	if cfg.Memory < 16<<20 {
+		l.ps.add(l.at("memory"), "memory: %v is less than 16 MiB, which one chunk takes", cfg.Memory)
+	}
+	if cfg.ScanInterval < 100*time.Millisecond {
+		l.ps.add(l.at("scan_interval"), "scan_interval: %v is less than 100ms", cfg.ScanInterval)
+	}
+	if cfg.Listen != "" {
+		if _, _, err := net.SplitHostPort(cfg.Listen); err != nil {
+			l.ps.add(l.at("listen"), "listen: %q is not host:port, as 127.0.0.1:9464 or :9464", cfg.Listen)
+		}
+	}
+}
+
+func (l *loader) checkLog(cfg *Config) {
+	switch f := l.raw.Log.Format; f {
+	case "", "text", "json":
+		cfg.Log.Format = f
+	default:
+		l.ps.add(l.at("log.format"), "log format: %q is neither text nor json", f)
+	}
+	switch v := strings.ToLower(l.raw.Log.Level); v {
+	case "", "info":
+		cfg.Log.Level = slog.LevelInfo
+	case "debug":
+		cfg.Log.Level = slog.LevelDebug
+	case "warn", "warning":
+		cfg.Log.Level = slog.LevelWarn
+	case "error":
+		cfg.Log.Level = slog.LevelError
+	default:
+		l.ps.add(l.at("log.level"), "log level: %q is none of debug, info, warn, error", l.raw.Log.Level)
+	}
+}
+
+// checkLayouts checks the user's own layouts.
+func (l *loader) checkLayouts(cfg *Config) {
+	seen := map[string]bool{}
+	for i, s := range cfg.Layouts {
+		key := fmt.Sprintf("layouts[%d]", i)
+		at := l.at(key+".name", key)
+		switch {
+		case s.Name == "":
+			l.ps.add(at, "layout: it has no name")
+			continue
+		case CheckRun(s.Name) != nil:
+			l.ps.add(at, "layout: %q is no name; use letters, digits, . _ -", s.Name)
+		case s.Name == AutoLayout, slices.Contains(l.in.Builtin, s.Name):
+			l.ps.add(at, "layout: %q is built in; give yours another name", s.Name)
+		case seen[s.Name]:
+			l.ps.add(at, "layout: there are two of the name %q", s.Name)
+		}
+		seen[s.Name] = true
+		if s.Step == "" {
+			l.ps.add(at, "layout %s: it has no step pattern, as step: \"checkpoint-{step}\"", s.Name)
+			continue
+		}
+		if l.in.CheckSpec == nil {
+			continue
+		}
+		if err := l.in.CheckSpec(s); err != nil {
+			l.ps.add(at, "layout %s: %v", s.Name, err)
+		}
+	}
+}
+
+func (l *loader) singleRun(cfg *Config) {
+	f := &l.raw
+	r := Run{Name: f.Run, Root: f.Root, StateDir: f.StateDir, Layout: f.Layout, Settle: time.Duration(f.Settle)}
+	if r.Name != "" {
+		if err := CheckRun(r.Name); err != nil {
+			l.ps.add(l.at("run"), "run: %v", err)
+		}
+	}
+	l.checkLayoutName(cfg, &r, "layout")
+	r.Retention = l.retention(f.Retention, "retention", cfg)
+	settlePaths(&r, l.base("root"), l.base("state_dir"), l.at("root"), l.at("state_dir", "root"), &l.ps)
+	cfg.Runs = []Run{r}
+}
+
+// listedRuns makes the runs of the runs: list, or the chosen one alone.
+func (l *loader) listedRuns(cfg *Config, chosen string) {
+	f := &l.raw
+	for _, key := range []string{"run", "root", "state_dir"} {
+		if n, ok := l.lines[key]; ok {
+			l.ps.add(place{line: n}, "%s: it cannot stand beside runs:; write it in the list", key)
+		}
+	}
+	several := len(f.Runs) > 1 && chosen == ""
+	for _, key := range []string{"root", "state_dir", "layout"} {
+		if p, ok := l.from[key]; ok && several {
+			l.ps.add(p, "the configuration lists several runs; say which is meant with --run")
+		}
+	}
+	var names []string
+	found := false
+	for i, fr := range f.Runs {
+		names = append(names, fr.Name)
+		r := l.listedRun(i, cfg)
+		if chosen == "" || r.Name == chosen {
+			cfg.Runs = append(cfg.Runs, r)
+			found = true
+		}
+	}
+	if !found {
+		l.ps.add(l.at("run"), "run %q is not in the configuration, which lists %s", chosen, strings.Join(names, ", "))
+	}
+}
+
+func (l *loader) listedRun(i int, cfg *Config) Run {
+	f, fr := &l.raw, l.raw.Runs[i]
+	key := fmt.Sprintf("runs[%d]", i)
+	r := Run{Name: fr.Name, Root: fr.Root, StateDir: fr.StateDir, Layout: fr.Layout, Settle: time.Duration(f.Settle)}
+	switch err := CheckRun(r.Name); {
+	case r.Name == "":
+		l.ps.add(l.at(key+".name", key), "runs: entry %d has no name", i+1)
+	case err != nil:
+		l.ps.add(l.at(key+".name"), "name: %v", err)
+	}
+	if r.Layout == "" {
+		r.Layout = f.Layout
+	}
+	if fr.Settle != nil {
+		if _, given := l.from["settle"]; !given {
+			r.Settle = time.Duration(*fr.Settle)
+		}
+	}
+	atRoot, atState := l.at(key+".root", key), l.at(key+".state_dir", key+".root", key)
+	rootDir, stateDir := l.base(key), l.base(key)
+	if p, ok := l.from["root"]; ok {
+		r.Root, rootDir, atRoot = f.Root, l.in.Dir, p
+	}
+	if p, ok := l.from["state_dir"]; ok {
+		r.StateDir, stateDir, atState = f.StateDir, l.in.Dir, p
+	}
+	if _, ok := l.from["layout"]; ok {
+		r.Layout = f.Layout
+	}
+	l.checkLayoutName(cfg, &r, key+".layout")
+	ret, retKey := fr.Retention, key+".retention"
+	if ret == nil {
+		ret, retKey = f.Retention, "retention"
+	}
+	r.Retention = l.retention(ret, retKey, cfg)
+	settlePaths(&r, rootDir, stateDir, atRoot, atState, &l.ps)
+	return r
+}
+
+func (l *loader) checkLayoutName(cfg *Config, r *Run, key string) {
+	if r.Layout == "" {
+		r.Layout = AutoLayout
+	}
+	if r.Layout == AutoLayout || l.in.Builtin == nil || slices.Contains(l.in.Builtin, r.Layout) {
+		return
+	}
+	for _, s := range cfg.Layouts {
+		if s.Name == r.Layout {
+			return
+		}
+	}
+	hint := "'ckptsync layouts' lists them"
+	if near := nearest(r.Layout, l.in.Builtin); near != "" {
+		hint = fmt.Sprintf("did you mean %q?", near)
+	}
+	at := l.at("layout", key)
+	if n, ok := l.lines[key]; ok && l.from["layout"] == (place{}) {
+		at = place{line: n}
+	}
+	l.ps.add(at, "layout: there is none of the name %q; %s", r.Layout, hint)
+}
+
+func (l *loader) retention(f *fileRetention, key string, cfg *Config) Retention {
+	if f == nil {
+		return Retention{Grace: DefaultRetentionGrace}
+	}
+	r := Retention{
+		Enabled:    true,
+		KeepLast:   DefaultKeepLast,
+		KeepEvery:  f.KeepEvery,
+		KeepWithin: time.Duration(f.KeepWithin),
+		Grace:      DefaultRetentionGrace,
+	}
+	if f.KeepLast != nil {
+		r.KeepLast = *f.KeepLast
+	}
+	if f.Grace != nil {
+		r.Grace = time.Duration(*f.Grace)
+	}
+	switch {
+	case r.KeepLast < 1:
+		l.ps.add(l.at(key+".keep_last", key), "keep_last: %d would keep nothing; leave retention: out to keep everything", r.KeepLast)
+	case r.KeepLast == 1:
+		w := "retention keep_last 1: a head that turns out damaged just as its predecessor is retired has nothing to fall back to; 2 is safer"
+		if !slices.Contains(cfg.Warnings, w) {
+			cfg.Warnings = append(cfg.Warnings, w)
+		}
+	}
+	if r.KeepEvery < 0 {
+		l.ps.add(l.at(key+".keep_every"), "keep_every: %d is negative", r.KeepEvery)
+	}
+	return r
+}
+
+// checkTogether checks what concerns several runs, or a run and the store.
+func (l *loader) checkTogether(cfg *Config) {
+	for i, r := range cfg.Runs {
+		key := fmt.Sprintf("runs[%d]", i)
+		for j, o := range cfg.Runs {
+			l.checkPair(r, o, j < i, l.at(key+".name", key), l.at(key+".root", "root", key))
+		}
+		if dir := cfg.Store.dirOrEmpty(); dir != "" && r.realRoot != "" {
+			if real, err := resolve(dir); err == nil && within(real, r.realRoot) {
+				l.ps.add(l.at("store"), "store: %s is inside the root %s; trainers trip over entries that they did not write", dir, r.Root)
+			}
+		}
+	}
+}
+
+// checkPair checks run r against another one; earlier says that o stands
+// before r, so that what is equal is said once.
+func (l *loader) checkPair(r, o Run, earlier bool, atName, atRoot place) {
+	if earlier && r.Name != "" && r.Name == o.Name {
+		l.ps.add(atName, "runs: there are two of the name %q", r.Name)
+	}
+	if r.realRoot == "" || o.realRoot == "" {
+		return
+	}
+	switch {
+	case earlier && r.realRoot == o.realRoot:
+		l.ps.add(atRoot, "root: run %q has the same root as run %q", r.Name, o.Name)
+	case earlier && r.realState == o.realState:
+		l.ps.add(atRoot, "state_dir: run %q has the same state directory as run %q", r.Name, o.Name)
+	case r.realRoot != o.realRoot && within(r.realState, o.realRoot):
+		l.ps.add(atRoot, "state_dir: that of run %q, %s, is inside the root of run %q", r.Name, r.StateDir, o.Name)
+	}
+}
+
+func (s Store) dirOrEmpty() string {
+	if s.IsZero() {
+		return ""
+	}
+	return s.Dir()
+}

@@ -1,0 +1,127 @@
+package config
+
+import (
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ckptsync/ckptsync/sync/layout"
+)
+
+// AutoLayout lets each step's layout be found by its name and content.
+const AutoLayout = "auto"
+
+// Defaults of what is not set.
+const (
+	DefaultScanInterval   = 10 * time.Second
+	DefaultGrace          = 25 * time.Second
+	DefaultConcurrency    = 8
+	DefaultMemory         = Size(128 << 20)
+	DefaultKeepLast       = 2
+	DefaultRetentionGrace = 24 * time.Hour
+)
+
+// Config is a whole valid configuration. Nothing in it is a secret.
+type Config struct {
+	File    string        // that was read; empty if none
+	Store   Store         // zero if none is set
+	Runs    []Run         // at least one; its name and root are empty if they are not set
+	Layouts []layout.Spec // the user's own
+
+	ScanInterval time.Duration // between two looks at a root; scanning is the truth, change events only hasten it
+	Grace        time.Duration // for draining after SIGTERM
+	Listen       string        // address of the status server; empty for none
+	Concurrency  int           // ranges in flight at once
+	Memory       Size          // bytes of file content in memory at once
+	Log          Log
+
+	Warnings []string // allowed, and worth a line
+}
+
+// Log says how to log.
+type Log struct {
+	Format string // "text", "json", or empty: text on a terminal, else json
+	Level  slog.Level
+}
+
+// Run is one training run and the directory that its trainer writes into.
+type Run struct {
+	Name      string
+	Root      string        // absolute and clean, links kept; empty if not set
+	Layout    string        // AutoLayout, or the name of a built-in or one of Config.Layouts
+	StateDir  string        // absolute, beside the root; empty if there is no root and none is set
+	Settle    time.Duration // how long a step must have been quiet; 0 means what its layout says
+	Retention Retention
+
+	realRoot, realState string // with links resolved
+}
+
+// Retention says which commits stay. The head, pinned commits, and bases of
+// live attempts stay whatever it says.
+type Retention struct {
+	Enabled    bool          // false: every commit stays
+	KeepLast   int           // the newest n, at least 1
+	KeepEvery  int64         // also every step that is a multiple of it; 0 for none
+	KeepWithin time.Duration // also what is younger; 0 for none
+	Grace      time.Duration // how long the data of a retired commit stays
+}
+
+// Need is what a command cannot do without.
+type Need uint
+
+// The needs of commands; they combine with |.
+const (
+	NeedRun   Need = 1 << iota // a run's name
+	NeedStore                  // a store
+	NeedRoot                   // a run's root
+)
+
+// One returns the run that a command for one run works on. The error is an
+// *Error that says which settings are missing, or that several runs are
+// configured and none was chosen.
+func (c *Config) One(need Need) (Run, error) {
+	if len(c.Runs) > 1 {
+		var ps problems
+		ps.add(place{}, "it lists several runs (%s); say which with --run", strings.Join(c.names(), ", "))
+		return Run{}, ps.err(c.File)
+	}
+	runs, err := c.All(need)
+	if err != nil {
+		return Run{}, err
+	}
+	return runs[0], nil
+}
+
+// All returns every configured run, for a command that serves them together.
+// The error is an *Error that says which settings are missing.
+func (c *Config) All(need Need) ([]Run, error) {
+	var ps problems
+	if need&NeedStore != 0 && c.Store.IsZero() {
+		ps.add(place{}, "no store is set; give it with --store, $CKPTSYNC_STORE or store: in the configuration")
+	}
+	for _, r := range c.Runs {
+		of := ""
+		if r.Name != "" && len(c.Runs) > 1 {
+			of = " of run " + r.Name
+		}
+		if need&NeedRun != 0 && r.Name == "" {
+			ps.add(place{}, "no run is set; give it with --run, $CKPTSYNC_RUN or run: in the configuration")
+		}
+		if need&NeedRoot != 0 && r.Root == "" {
+			ps.add(place{}, "no root%s is set; give the directory that the trainer writes its steps into with --root, $CKPTSYNC_ROOT or root: in the configuration", of)
+		}
+	}
+	if err := ps.err(c.File); err != nil {
+		return nil, err
+	}
+	return slices.Clone(c.Runs), nil
+}
+
+func (c *Config) names() []string {
+	var names []string
+	for _, r := range c.Runs {
+		names = append(names, r.Name)
+	}
+	return names
+}

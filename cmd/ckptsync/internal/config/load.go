@@ -1,0 +1,166 @@
+package config
+
+import (
+	"fmt"
+	"path/filepath"
+	"strconv"
+
+	"github.com/ckptsync/ckptsync/sync/layout"
+)
+
+// Input is all that a configuration is made of.
+type Input struct {
+	Dir    string              // working directory, absolute; relative paths of variables and flags begin there
+	File   string              // of --config; empty: $CKPTSYNC_CONFIG, else ckptsync.yaml in Dir if it is there
+	Getenv func(string) string // an empty variable counts as not set
+	Flags  map[string]string   // the flags that were given, by their names without dashes
+
+	Builtin   []string                // names of the built-in layouts; nil: layout names are not checked
+	CheckSpec func(layout.Spec) error // says what is wrong with a user's layout; nil: not checked
+}
+
+// Setting is one value that the environment or a flag may give.
+type Setting struct {
+	Key   string // in the file, as log.format
+	Env   string // variable
+	Flag  string // without dashes
+	Arg   string // what stands for the value in help
+	Usage string
+
+	set func(*file, string) error
+}
+
+// Settings lists every setting that the environment or a flag may give. The
+// first seven are those that every command shares.
+func Settings() []Setting {
+	text := func(at func(*file) *string) func(*file, string) error {
+		return func(f *file, v string) error { *at(f) = v; return nil }
+	}
+	length := func(at func(*file) *Duration) func(*file, string) error {
+		return func(f *file, v string) (err error) { *at(f), err = ParseDuration(v); return err }
+	}
+	return []Setting{
+		{"run", "CKPTSYNC_RUN", "run", "NAME", "the training run", text(func(f *file) *string { return &f.Run })},
+		{"store", "CKPTSYNC_STORE", "store", "URL", "where it is kept: s3://bucket/prefix, file:///dir", text(func(f *file) *string { return &f.Store })},
+		{"root", "CKPTSYNC_ROOT", "root", "DIR", "the directory that the trainer writes its steps into", text(func(f *file) *string { return &f.Root })},
+		{"layout", "CKPTSYNC_LAYOUT", "layout", "NAME", "how steps are laid out: auto, or one of 'ckptsync layouts' (default auto)", text(func(f *file) *string { return &f.Layout })},
+		{"state_dir", "CKPTSYNC_STATE_DIR", "state-dir", "DIR", "local state, never inside the root (default <root>.ckptsync)", text(func(f *file) *string { return &f.StateDir })},
+		{"log.format", "CKPTSYNC_LOG_FORMAT", "log-format", "FORMAT", "text or json (default text on a terminal, else json)", text(func(f *file) *string { return &f.Log.Format })},
+		{"log.level", "CKPTSYNC_LOG_LEVEL", "log-level", "LEVEL", "debug, info, warn or error (default info)", text(func(f *file) *string { return &f.Log.Level })},
+		{"settle", "CKPTSYNC_SETTLE", "settle", "DURATION", "how long a step must have been quiet (default what its layout says)", length(func(f *file) *Duration { return &f.Settle })},
+		{"scan_interval", "CKPTSYNC_SCAN_INTERVAL", "scan-interval", "DURATION", "time between two looks at the root (default 10s)", length(func(f *file) *Duration { return &f.ScanInterval })},
+		{"grace", "CKPTSYNC_GRACE", "grace", "DURATION", "time to drain in after SIGTERM (default 25s)", length(func(f *file) *Duration { return &f.Grace })},
+		{"listen", "CKPTSYNC_LISTEN", "listen", "ADDR", "serve /metrics, /healthz, /readyz and /status there", text(func(f *file) *string { return &f.Listen })},
+		{"concurrency", "CKPTSYNC_CONCURRENCY", "concurrency", "N", "transfers at once (default 8)", func(f *file, v string) error {
+			n, err := strconv.Atoi(v)
+			if err != nil {
+				return fmt.Errorf("%q is not a whole number", v)
+			}
+			f.Concurrency = n
+			return nil
+		}},
+		{"memory", "CKPTSYNC_MEMORY", "memory", "SIZE", "file content in memory at once (default 128MiB)", func(f *file, v string) (err error) {
+			f.Memory, err = ParseSize(v)
+			return err
+		}},
+	}
+}
+
+// loader carries one Load.
+type loader struct {
+	in    Input
+	path  string // of the file
+	raw   file
+	lines map[string]int   // where keys stand in the file
+	from  map[string]place // settings that came from the environment or a flag
+	ps    problems
+}
+
+// Load reads and checks everything. Its error is an *Error that lists every
+// problem.
+func Load(in Input) (*Config, error) {
+	l := &loader{in: in, lines: map[string]int{}, from: map[string]place{}}
+	l.raw = file{
+		ScanInterval: Duration(DefaultScanInterval),
+		Grace:        Duration(DefaultGrace),
+		Concurrency:  DefaultConcurrency,
+		Memory:       DefaultMemory,
+	}
+	l.readFile()
+	chosen := l.overrides()
+	cfg := l.build(chosen)
+	if err := l.ps.err(l.path); err != nil {
+		return nil, err
+	}
+	return cfg, nil
+}
+
+func (l *loader) readFile() {
+	named, at := l.in.File, "--config"
+	if named == "" {
+		named, at = l.in.Getenv("CKPTSYNC_CONFIG"), "$CKPTSYNC_CONFIG"
+	}
+	l.path = find(l.in.Dir, named)
+	if l.path == "" {
+		return
+	}
+	data, err := readFile(l.path)
+	if err != nil {
+		if named == "" {
+			at = ""
+		}
+		l.ps.add(place{name: at}, "cannot read it: %v", err)
+		return
+	}
+	l.lines = decode(data, &l.raw, &l.ps)
+}
+
+// overrides applies the environment and then the flags to l.raw. Where the
+// file lists several runs, the name among them chooses one and is returned.
+func (l *loader) overrides() (chosen string) {
+	top := l.raw.Run
+	for _, s := range Settings() {
+		value, at := l.in.Getenv(s.Env), place{name: "$" + s.Env}
+		if v, ok := l.in.Flags[s.Flag]; ok {
+			value, at = v, place{name: "--" + s.Flag}
+			if v == "" && s.Key != "listen" {
+				l.ps.add(at, "it is empty")
+				continue
+			}
+		}
+		if value == "" {
+			continue
+		}
+		l.from[s.Key] = at
+		if err := s.set(&l.raw, value); err != nil {
+			l.ps.add(at, "%v", err)
+		}
+	}
+	if _, given := l.from["run"]; given && len(l.raw.Runs) > 0 {
+		chosen, l.raw.Run = l.raw.Run, top
+	}
+	return chosen
+}
+
+// at says where the setting of that path came from. For a setting of a listed
+// run, key is its path in the file and shared the same setting's at the top.
+func (l *loader) at(keys ...string) place {
+	for _, k := range keys {
+		if p, ok := l.from[k]; ok {
+			return p
+		}
+		if n, ok := l.lines[k]; ok {
+			return place{line: n}
+		}
+	}
+	return place{}
+}
+
+// base is the directory that a relative path of the setting begins at: that of
+// the file if it stands there, else the working directory.
+func (l *loader) base(key string) string {
+	if _, ok := l.from[key]; ok || l.path == "" {
+		return l.in.Dir
+	}
+	return filepath.Dir(l.path)
+}
