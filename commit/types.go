@@ -73,6 +73,12 @@ type Start struct {
 	Token    string `json:"token"`
 }
 
+// The decisions of a Start.
+const (
+	StartGo   = "go"   // every node is ready; all train from the same base
+	StartVoid = "void" // the base was found damaged before that; nobody trains
+)
+
 // FileType is the kind of a manifest entry.
 type FileType string
 
@@ -218,10 +224,11 @@ const (
 )
 
 // Mark is marks/<commit>.<word>.json, or marks/aNNNNNN.excluded.json for an
-// attempt as a whole (then Step and Revision are 0).
+// attempt as a whole (then Whole is set, and Step and Revision are 0).
 type Mark struct {
 	Format string `json:"format"`
 	ID
+	Whole   bool   `json:"whole_attempt,omitempty"`
 	Word    Word   `json:"word"`
 	Reason  string `json:"reason"`
 	By      string `json:"by,omitempty"` // user or command, for people
@@ -243,5 +250,7 @@ type View struct {
 	Attempts []Attempt    // ascending
 	Excluded map[int]bool // attempts that their owner excluded as a whole
 	Commits  []Commit     // with a marker and without a tombstone, ascending by (Attempt, Step, Revision)
+	Retired  map[ID]bool  // have a tombstone; never in Commits
 	Marks    map[ID]map[Word]bool
+	Last     int // highest attempt number known, also of an attempt whose object is gone
 }
