@@ -123,6 +123,38 @@ func (m *Manifest) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
+// canonicalMetadata returns md as every reader of its JSON gets it. It leaves
+// md itself alone: the caller may share it.
+func canonicalMetadata(md map[string]any) (map[string]any, error) {
+	var out map[string]any
+	for k, v := range md {
+		c, _, err := canonicalValue(v)
+		if err != nil {
+			return nil, fmt.Errorf("metadata %q: %w", k, err)
+		}
+		if out == nil {
+			out = make(map[string]any, len(md))
+		}
+		out[k] = c
+	}
+	return out, nil
+}
+
+// canonicalValue returns v as every reader of its JSON gets it, and how many
+// bytes that takes.
+func canonicalValue(v any) (any, int, error) {
+	b, err := json.Marshal(cleanMetadata(v))
+	if err != nil {
+		return nil, 0, err
+	}
+	var out any
+	if err := json.Unmarshal(b, &out); err != nil {
+		return nil, 0, err
+	}
+	b, err = json.Marshal(out)
+	return out, len(b), err
+}
+
 // cleanMetadata replaces numbers that JSON does not have (a loss that is NaN)
 // by their names, so that they do not stop a commit.
 func cleanMetadata(v any) any {

@@ -1,7 +1,6 @@
 package commit
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -169,21 +168,6 @@ func mergeMetadata(manifests []*Manifest) (map[string]any, error) {
 		}
 	}
 	return out, nil
-}
-
-// canonicalValue returns v as every reader of its JSON gets it, and how many
-// bytes that takes.
-func canonicalValue(v any) (any, int, error) {
-	b, err := json.Marshal(cleanMetadata(v))
-	if err != nil {
-		return nil, 0, err
-	}
-	var out any
-	if err := json.Unmarshal(b, &out); err != nil {
-		return nil, 0, err
-	}
-	b, err = json.Marshal(out)
-	return out, len(b), err
 }
 
 // validate checks a marker, whoever wrote it.

@@ -123,13 +123,11 @@ func (s *Store) Load(ctx context.Context, id ID) (*Marker, []*Manifest, error) {
 func (s *Store) PutManifest(ctx context.Context, m *Manifest) (PartRef, error) {
 	m.Format, m.Run = FormatManifest, s.run
 	m.Sort()
-	for k, v := range m.Metadata {
-		c, _, err := canonicalValue(v)
-		if err != nil {
-			return PartRef{}, fmt.Errorf("part of node %d of commit %s: metadata %q: %w", m.Node, m.ID, k, err)
-		}
-		m.Metadata[k] = c
+	metadata, err := canonicalMetadata(m.Metadata)
+	if err != nil {
+		return PartRef{}, fmt.Errorf("part of node %d of commit %s: %w", m.Node, m.ID, err)
 	}
+	m.Metadata = metadata
 	if err := m.Validate(); err != nil {
 		return PartRef{}, err
 	}
@@ -166,6 +164,23 @@ func (s *Store) Parts(ctx context.Context, id ID) ([]PartKey, error) {
 // StepParts lists the part manifests of all revisions of a step in an attempt.
 func (s *Store) StepParts(ctx context.Context, step int64, attempt int) ([]PartKey, error) {
 	return s.listParts(ctx, fmt.Sprintf("parts/%012d-a%06d-r", step, attempt), KindPart)
+}
+
+// Sealed lists the commits of an attempt of which any node has sealed its
+// part, under whatever claim: their revisions are taken. Ascending, each once.
+func (s *Store) Sealed(ctx context.Context, attempt int) ([]ID, error) {
+	parts, err := s.AllParts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var out []ID
+	for _, p := range parts {
+		if p.Attempt == attempt {
+			out = append(out, p.ID)
+		}
+	}
+	slices.SortFunc(out, compare)
+	return slices.Compact(out), nil
 }
 
 // AllParts lists every part manifest of the run, committed or not.
