@@ -1,0 +1,71 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"testing"
+
+	"github.com/ckptsync/ckptsync/blob"
+	"github.com/ckptsync/ckptsync/cmd/ckptsync/internal/config"
+)
+
+func TestStatus(t *testing.T) {
+	interrupted, cancel := context.WithCancelCause(context.Background())
+	cancel(&interruptError{signal: syscall.SIGTERM})
+	ended, cancel2 := context.WithCancel(context.Background())
+	cancel2()
+	plain := context.Background()
+	for _, c := range []struct {
+		ctx   context.Context
+		err   error
+		want  int
+		quiet bool
+	}{
+		{plain, nil, 0, true},
+		{interrupted, nil, 0, true},
+		{plain, errors.New("x"), 1, false},
+		{plain, &usageError{errors.New("x")}, 2, false},
+		{plain, fmt.Errorf("load: %w", &config.Error{}), 2, false},
+		{plain, fmt.Errorf("w: %w", &exitError{code: 6, err: errors.New("x")}), 6, false},
+		{plain, &exitError{code: 3}, 3, true},
+		{plain, fmt.Errorf("w: %w", blob.Errorf(blob.ErrDenied, "list", "a", "no")), 5, false},
+		{plain, blob.Errorf(blob.ErrTemporary, "list", "a", "no"), 5, false},
+		{plain, blob.Errorf(blob.ErrThrottled, "list", "a", "no"), 5, false},
+		{plain, blob.Errorf(blob.ErrArchived, "open", "a", "no"), 4, false},
+		{plain, blob.Errorf(blob.ErrPrecondition, "put", "a", "no"), 8, false},
+		{plain, blob.Errorf(blob.ErrCorrupt, "open", "a", "no"), 1, false},
+		{interrupted, fmt.Errorf("w: %w", context.Canceled), 143, false},
+		{interrupted, blob.Errorf(blob.ErrTemporary, "list", "a", "cut off"), 143, false},
+		{interrupted, &usageError{errors.New("x")}, 2, false},
+		{ended, context.Canceled, 1, false},
+	} {
+		code, say := status(c.ctx, c.err)
+		if code != c.want || (say == nil) != c.quiet {
+			t.Errorf("status(%v, %v) = %d, %v; want %d", context.Cause(c.ctx), c.err, code, say, c.want)
+		}
+	}
+}
+
+func TestSignals(t *testing.T) {
+	exits := make(chan int, 1)
+	ctx, stop := interruptible(context.Background(), func(code int) { exits <- code })
+	kill := func(s syscall.Signal) {
+		t.Helper()
+		if err := syscall.Kill(os.Getpid(), s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	kill(syscall.SIGTERM)
+	<-ctx.Done()
+	if code, _ := status(ctx, ctx.Err()); code != 143 {
+		t.Errorf("after SIGTERM: %d", code)
+	}
+	kill(syscall.SIGINT)
+	if code := <-exits; code != 130 {
+		t.Errorf("a second signal ends with %d", code)
+	}
+	stop()
+}
