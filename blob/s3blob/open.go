@@ -1,0 +1,203 @@
+package s3blob
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+	"github.com/aws/smithy-go/logging"
+
+	"github.com/ckptsync/ckptsync/blob"
+)
+
+// Options are what a store URL does not say. The zero value is usable.
+type Options struct {
+	// Logger is told what the driver decides by itself; nil discards that.
+	Logger *slog.Logger
+	// Concurrency is how many requests will be under way at once: so many
+	// connections are kept. 0 means 32.
+	Concurrency int
+	// Stall is how long no byte may move on a request before it fails as
+	// blob.ErrTemporary. 0 means one minute.
+	Stall time.Duration
+}
+
+const (
+	defaultConcurrency = 32
+	defaultStall       = time.Minute
+	// completePatience is how long a store may take to put an upload's parts
+	// together without a word.
+	completePatience = 10 * time.Minute
+	// abortTime bounds the cleaning up after a caller that has gone.
+	abortTime = 30 * time.Second
+)
+
+// Bucket is one prefix of an S3 bucket; a blob.Bucket, blob.UploadLister and
+// blob.Describer.
+type Bucket struct {
+	target
+	client *s3.Client
+	creds  *credentials
+	log    *slog.Logger
+	stall  time.Duration
+	secure bool // https
+
+	sum       *ladder
+	unordered atomic.Bool // the store lists keys in another order than ours
+	encoded   atomic.Bool // it has keys that only encoding-type=url can tell
+}
+
+var (
+	_ blob.Bucket       = (*Bucket)(nil)
+	_ blob.UploadLister = (*Bucket)(nil)
+	_ blob.Describer    = (*Bucket)(nil)
+)
+
+// Open returns the bucket that a URL of the form
+//
+//	s3://bucket/prefix?region=eu-west-1&endpoint=https://host&path_style=true
+//
+// names. It reads configuration but asks the store nothing. What the URL does
+// not say comes from the environment and the profile, as for every AWS tool
+// (AWS_REGION, AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, AWS_PROFILE,
+// AWS_CA_BUNDLE …); credentials come from there only. The parameters:
+//
+//	region, endpoint, profile
+//	path_style        the bucket in the path, not in the host name (also
+//	                  use_path_style, s3ForcePathStyle); by default where the
+//	                  endpoint is an address or a name without a dot
+//	anonymous         sign nothing
+//	dualstack, fips, accelerate, disable_https
+//	ssetype, kmskeyid encryption at rest: AES256, aws:kms or aws:kms:dsse
+//	storage_class     of the objects; classes that cannot be read at once are refused
+//	request_payer     requester
+//	checksum          auto (default), crc32c, md5 or none: see the package's comment
+//
+// An unknown parameter is an error.
+func Open(ctx context.Context, rawURL string, opts Options) (*Bucket, error) {
+	t, err := parseURL(rawURL)
+	if err != nil {
+		return nil, err
+	}
+	b := &Bucket{target: *t, log: opts.Logger, stall: opts.Stall}
+	if b.log == nil {
+		b.log = slog.New(slog.DiscardHandler)
+	}
+	if b.stall <= 0 {
+		b.stall = defaultStall
+	}
+	conns := opts.Concurrency
+	if conns <= 0 {
+		conns = defaultConcurrency
+	}
+	b.sum = newLadder(t.checksum, !t.autoDetects)
+	load := func(ctx context.Context) (aws.Config, error) { return b.loadConfig(ctx, conns) }
+	cfg, err := load(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", b.Location(""), err)
+	}
+	first := cfg.Credentials
+	b.creds = &credentials{load: func(ctx context.Context) (aws.CredentialsProvider, error) {
+		if p := first; p != nil {
+			first = nil
+			return cached(p)
+		}
+		cfg, err := load(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return cached(cfg.Credentials)
+	}}
+	if err := b.connect(cfg); err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+// loadConfig reads environment and profile, below what the URL says.
+func (b *Bucket) loadConfig(ctx context.Context, conns int) (aws.Config, error) {
+	set := []func(*config.LoadOptions) error{
+		config.WithHTTPClient(newHTTPClient(conns)),
+		config.WithLogger(logging.Nop{}),
+	}
+	if b.profile != "" {
+		set = append(set, config.WithSharedConfigProfile(b.profile))
+	}
+	if b.region != "" {
+		set = append(set, config.WithRegion(b.region))
+	}
+	if b.anonymous {
+		set = append(set, config.WithCredentialsProvider(aws.AnonymousCredentials{}))
+	}
+	return config.LoadDefaultConfig(ctx, set...)
+}
+
+// connect makes the client.
+func (b *Bucket) connect(cfg aws.Config) error {
+	cfg.Credentials = b.creds
+	if b.anonymous {
+		cfg.Credentials = aws.AnonymousCredentials{}
+	}
+	b.client = s3.NewFromConfig(cfg, func(o *s3.Options) {
+		o.HTTPClient = &watchdog{next: cfg.HTTPClient, limit: b.stall}
+		o.Retryer = aws.NopRetryer{}
+		o.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenRequired
+		o.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired
+		o.EndpointOptions.DisableHTTPS = b.plainHTTP
+		o.UseAccelerate = b.accelerate
+		if b.dualstack {
+			o.EndpointOptions.UseDualStackEndpoint = aws.DualStackEndpointStateEnabled
+		}
+		if b.fips {
+			o.EndpointOptions.UseFIPSEndpoint = aws.FIPSEndpointStateEnabled
+		}
+		if b.endpoint != "" {
+			o.BaseEndpoint = aws.String(b.endpoint)
+		}
+		endpoint := aws.ToString(o.BaseEndpoint) // may be that of the environment
+		o.UsePathStyle = wantsPathStyle(endpoint)
+		if b.pathStyle != nil {
+			o.UsePathStyle = *b.pathStyle
+		}
+		if o.Region == "" && endpoint != "" {
+			o.Region = "us-east-1" // what servers of one's own expect
+		}
+		b.secure = !b.plainHTTP && !strings.HasPrefix(strings.ToLower(endpoint), "http://")
+	})
+	if b.client.Options().Region == "" {
+		return fmt.Errorf("open %s: no region: add ?region= or set AWS_REGION", b.Location(""))
+	}
+	return nil
+}
+
+// Location implements blob.Describer.
+func (b *Bucket) Location(key string) string { return "s3://" + b.bucket + "/" + b.prefix + key }
+
+// object checks a key and returns it with the prefix, as the store knows it.
+func (b *Bucket) object(op, key string) (*string, error) {
+	if err := blob.CheckKey(op, key); err != nil {
+		return nil, err
+	}
+	full := b.prefix + key
+	if len(full) > blob.MaxKey {
+		return nil, blob.Errorf(blob.ErrUnsupported, op, key, "with the prefix it has %d bytes, over %d", len(full), blob.MaxKey)
+	}
+	return &full, nil
+}
+
+func (b *Bucket) requestPayer() types.RequestPayer { return types.RequestPayer(b.payer) }
+
+// optional is nil for an empty string.
+func optional(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}

@@ -1,0 +1,160 @@
+package s3blob
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+)
+
+// errStalled is what a request fails with on which no byte moved.
+var errStalled = errors.New("stalled: no byte moved")
+
+// newHTTPClient returns the client that all requests of a handle share:
+// HTTP/1.1 only (HTTP/2 costs half as much CPU again and puts all parts on one
+// connection) and enough kept connections for conns concurrent requests.
+func newHTTPClient(conns int) *awshttp.BuildableClient {
+	return awshttp.NewBuildableClient().WithTransportOptions(func(tr *http.Transport) {
+		tr.Protocols = new(http.Protocols)
+		tr.Protocols.SetHTTP1(true)
+		tr.ForceAttemptHTTP2 = false
+		tr.DisableCompression = true
+		tr.MaxIdleConns = 0
+		tr.MaxIdleConnsPerHost = conns
+		dial := tr.DialContext
+		tr.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := dial(ctx, network, addr)
+			if err != nil {
+				return nil, err
+			}
+			return &blockConn{Conn: conn}, nil
+		}
+	})
+}
+
+// blockSize is how many bytes of a body go to the kernel at a time.
+const blockSize = 256 << 10
+
+// blocks are the buffers of bodies being sent.
+var blocks = sync.Pool{New: func() any { b := make([]byte, blockSize); return &b }}
+
+// blockConn sends bodies in large blocks; net/http's own are of 32 KiB.
+type blockConn struct{ net.Conn }
+
+// ReadFrom implements io.ReaderFrom, which net/http uses to send a body.
+func (c *blockConn) ReadFrom(r io.Reader) (n int64, err error) {
+	buf := blocks.Get().(*[]byte)
+	defer blocks.Put(buf)
+	for {
+		m, rerr := r.Read(*buf)
+		if m > 0 {
+			w, werr := c.Write((*buf)[:m])
+			n += int64(w)
+			if werr != nil {
+				return n, werr
+			}
+		}
+		if rerr == io.EOF {
+			return n, nil
+		}
+		if rerr != nil {
+			return n, rerr
+		}
+	}
+}
+
+// watchdog is an aws.HTTPClient that ends requests that stall: on which, for
+// the time limit, no byte of either body and no answer came. A slow request
+// that moves is left alone, and so is one whose caller does not read.
+type watchdog struct {
+	next  aws.HTTPClient
+	limit time.Duration
+}
+
+// patienceKey is the context key of another limit for one request.
+type patienceKey struct{}
+
+// withPatience lets the store think for d before it answers.
+func withPatience(ctx context.Context, d time.Duration) context.Context {
+	return context.WithValue(ctx, patienceKey{}, d)
+}
+
+// Do implements aws.HTTPClient.
+func (w *watchdog) Do(req *http.Request) (*http.Response, error) {
+	limit := w.limit
+	if d, ok := req.Context().Value(patienceKey{}).(time.Duration); ok {
+		limit = max(limit, d)
+	}
+	ctx, cancel := context.WithCancelCause(req.Context())
+	watch := &watch{ctx: ctx, cancel: cancel, limit: limit}
+	watch.timer = time.AfterFunc(limit, func() { cancel(errStalled) })
+	req = req.WithContext(ctx)
+	if req.Body != nil && req.Body != http.NoBody {
+		req.Body = &watchedRequest{ReadCloser: req.Body, watch: watch}
+	}
+	resp, err := w.next.Do(req)
+	if err != nil {
+		watch.timer.Stop()
+		err = watch.explain(err)
+		cancel(nil)
+		return resp, err
+	}
+	watch.timer.Stop()
+	resp.Body = &watchedResponse{ReadCloser: resp.Body, watch: watch}
+	return resp, nil
+}
+
+// watch is the watchdog of one request.
+type watch struct {
+	ctx    context.Context // of this request alone
+	cancel context.CancelCauseFunc
+	timer  *time.Timer
+	limit  time.Duration
+}
+
+// explain replaces the error of a request that the watchdog ended, which would
+// look like a cancellation by the caller.
+func (w *watch) explain(err error) error {
+	if err != nil && err != io.EOF && context.Cause(w.ctx) == errStalled {
+		return errStalled
+	}
+	return err
+}
+
+// watchedRequest is a body being sent.
+type watchedRequest struct {
+	io.ReadCloser
+	watch *watch
+}
+
+func (r *watchedRequest) Read(p []byte) (int, error) {
+	n, err := r.ReadCloser.Read(p)
+	r.watch.timer.Reset(r.watch.limit)
+	return n, err
+}
+
+// watchedResponse is a body being received; the timer runs only during Read.
+type watchedResponse struct {
+	io.ReadCloser
+	watch *watch
+}
+
+func (r *watchedResponse) Read(p []byte) (int, error) {
+	r.watch.timer.Reset(r.watch.limit)
+	n, err := r.ReadCloser.Read(p)
+	r.watch.timer.Stop()
+	return n, r.watch.explain(err)
+}
+
+func (r *watchedResponse) Close() error {
+	err := r.ReadCloser.Close()
+	r.watch.timer.Stop()
+	r.watch.cancel(nil)
+	return err
+}
