@@ -1,0 +1,17 @@
+package durable
+
+import (
+	"errors"
+	"os"
+
+	"golang.org/x/sys/windows"
+)
+
+// syncDir does nothing: Windows has no way to flush a directory.
+func syncDir(*os.File) error { return nil }
+
+// cannotLink reports whether the file system, not the name, is the reason why
+// the link failed.
+func cannotLink(err error) bool {
+	return errors.Is(err, windows.ERROR_INVALID_FUNCTION) || errors.Is(err, windows.ERROR_NOT_SUPPORTED)
+}
