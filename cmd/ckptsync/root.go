@@ -118,7 +118,7 @@ func (a *app) load(cmd *cobra.Command) (*config.Config, *slog.Logger, error) {
 			in.Flags[f.Name] = f.Value.String()
 		}
 	})
-	in.File, _ = cmd.Flags().GetString("config") //nolint:errcheck // every command has the flag
+	in.File, _ = cmd.Flags().GetString("config") // every command has it
 	cfg, err := config.Load(in)
 	if err != nil {
 		return nil, nil, err

@@ -123,4 +123,3 @@ func checkKeys(ts *testscript.TestScript, path string, v any, want []string) {
 		ts.Fatalf("%s has a %q that is not in the contract", path, k)
 	}
 }
-

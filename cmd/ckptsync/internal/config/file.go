@@ -142,7 +142,7 @@ func addYAML(err error, ps *problems) {
 	for _, e := range typed.Errors {
 		at, text := place{}, strings.TrimPrefix(e, "yaml: ")
 		if m := yamlLine.FindStringSubmatch(e); m != nil {
-			at.line, _ = strconv.Atoi(m[1]) //nolint:errcheck // it is digits
+			at.line, _ = strconv.Atoi(m[1])
 			text = m[2]
 		}
 		ps.add(at, "%s", reword(text))

@@ -76,7 +76,7 @@ func checkSecrets(u *url.URL) error {
 	if u.User != nil {
 		return fmt.Errorf(hint, "a user or a password")
 	}
-	q, _ := url.ParseQuery(u.RawQuery) //nolint:errcheck // what parsed is what can be a secret; ParseStore reports the rest
+	q, _ := url.ParseQuery(u.RawQuery) // what parsed is what can be a secret; ParseStore reports the rest
 	for _, k := range slices.Sorted(keys(q)) {
 		if secretName(k) {
 			return fmt.Errorf(hint, fmt.Sprintf("the parameter %q", k))
