@@ -1,0 +1,236 @@
+package restore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"sync"
+
+	"github.com/zeebo/blake3"
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"github.com/ckptsync/ckptsync/commit"
+)
+
+// inspect looks at what is at the step's place below root, and digests every
+// file that the tree also has. It follows no link out of the root, opens
+// nothing but regular files, and changes nothing. What cannot be read counts
+// as not there.
+func inspect(ctx context.Context, root *os.Root, t *Tree, pool *buffers) (*Local, error) {
+	l := &Local{Entries: map[string]LocalEntry{}}
+	top, err := root.Lstat(t.Name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENOTDIR):
+		return l, nil
+	case err != nil:
+		return nil, fmt.Errorf("look at the step's place: %w", err)
+	}
+	l.Exists = true
+	if err := l.walk(ctx, root, t.Name, ".", top); err != nil {
+		return nil, err
+	}
+	return l, l.digest(ctx, root, t, pool)
+}
+
+// walk enters the entry at rel and all below it.
+func (l *Local) walk(ctx context.Context, root *os.Root, name, rel string, fi fs.FileInfo) error {
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	e := localEntry(fi)
+	full := path.Join(name, rel)
+	var err error
+	if e.Type == commit.TypeLink {
+		if e.Target, err = root.Readlink(full); err != nil {
+			l.Blocked = true
+		}
+	}
+	l.Entries[rel] = e
+	if e.Type != commit.TypeDir {
+		return nil
+	}
+	children, err := readDir(root, full)
+	if err != nil {
+		l.Blocked = true
+		return nil
+	}
+	for _, c := range children {
+		ci, err := root.Lstat(path.Join(full, c))
+		if err != nil {
+			l.Blocked = true
+			continue
+		}
+		if err := l.walk(ctx, root, name, path.Join(rel, c), ci); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readDir lists the names in a directory that is no link.
+func readDir(root *os.Root, name string) ([]string, error) {
+	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return f.Readdirnames(-1)
+}
+
+func localEntry(fi fs.FileInfo) LocalEntry {
+	e := LocalEntry{Mode: unixMode(fi.Mode()), MTime: fi.ModTime().UnixNano()}
+	e.UID, e.GID = owner(fi)
+	switch m := fi.Mode(); {
+	case m.IsRegular():
+		e.Type, e.Size = commit.TypeFile, fi.Size()
+	case m.IsDir():
+		e.Type = commit.TypeDir
+	case m&fs.ModeSymlink != 0:
+		e.Type = commit.TypeLink
+	}
+	return e
+}
+
+// digest fills in Right of every local file that the tree has as a file.
+func (l *Local) digest(ctx context.Context, root *os.Root, t *Tree, pool *buffers) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(pool.n)
+	var mu sync.Mutex
+	for i := range t.Entries {
+		want := &t.Entries[i]
+		have, ok := l.Entries[want.Rel]
+		if !ok || have.Type != commit.TypeFile || want.Type != commit.TypeFile || have.Size == 0 {
+			continue
+		}
+		g.Go(func() error {
+			right, err := digestFile(ctx, root, path.Join(t.Name, want.Rel), &want.File, pool)
+			mu.Lock()
+			defer mu.Unlock()
+			have.Right = right
+			l.Entries[want.Rel] = have
+			return err
+		})
+	}
+	return g.Wait()
+}
+
+// digestFile says for each chunk of f whether the local file has its bytes. It
+// fails only when ctx is done: a file that cannot be read has nothing right.
+func digestFile(ctx context.Context, root *os.Root, name string, f *commit.File, pool *buffers) ([]bool, error) {
+	local, err := openRegular(root, name)
+	if err != nil {
+		return nil, nil
+	}
+	defer local.Close()
+	buf, err := pool.get(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer pool.put(buf)
+	p := &PlannedFile{Entry: Entry{File: *f}}
+	right := make([]bool, len(f.Digest))
+	for i := range right {
+		off, n := p.Range(i)
+		got, _, err := copyDigest(ctx, nil, io.NewSectionReader(local, off, n), n, buf)
+		if cause := context.Cause(ctx); cause != nil {
+			return nil, cause
+		}
+		right[i] = err == nil && got == f.Digest[i]
+	}
+	return right, nil
+}
+
+// openRegular opens a regular file for reading, and nothing else: a named
+// pipe would block, a device would answer.
+func openRegular(root *os.Root, name string) (*os.File, error) {
+	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	fi, err := f.Stat()
+	if err == nil && !fi.Mode().IsRegular() {
+		err = fmt.Errorf("%s is not a regular file", name)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// copyDigest reads exactly n bytes from r, through buf, passes them to put
+// (which may be nil) with their offset, and returns their digest and how many
+// came. Fewer than n is io.ErrUnexpectedEOF; an error of put is a *writeError.
+func copyDigest(ctx context.Context, put func(p []byte, off int64) error, r io.Reader, n int64, buf []byte) (d commit.Digest, got int64, err error) {
+	h := blake3.New()
+	for got < n {
+		if err := context.Cause(ctx); err != nil {
+			return d, got, err
+		}
+		k, err := io.ReadFull(r, buf[:min(n-got, int64(len(buf)))])
+		_, _ = h.Write(buf[:k]) // a hash never fails
+		if put != nil && k > 0 {
+			if werr := put(buf[:k], got); werr != nil {
+				return d, got, &writeError{werr}
+			}
+		}
+		got += int64(k)
+		if errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF
+		}
+		if err != nil {
+			return d, got, err
+		}
+	}
+	h.Sum(d[:0])
+	return d, got, nil
+}
+
+// writeError marks an error of the local disk among those of a transfer.
+type writeError struct{ err error }
+
+func (e *writeError) Error() string { return e.err.Error() }
+func (e *writeError) Unwrap() error { return e.err }
+
+// buffers is a fixed number of buffers, made when first needed: the memory
+// that a restore takes for data in flight.
+type buffers struct {
+	n    int
+	free chan []byte
+	mu   sync.Mutex
+	made int
+}
+
+// bufferSize is the size of one buffer, bytes.
+const bufferSize = 1 << 20
+
+func newBuffers(n int) *buffers { return &buffers{n: n, free: make(chan []byte, n)} }
+
+// get returns a buffer, waiting for one if all are out.
+func (b *buffers) get(ctx context.Context) ([]byte, error) {
+	select {
+	case buf := <-b.free:
+		return buf, nil
+	default:
+	}
+	b.mu.Lock()
+	if b.made < b.n {
+		b.made++
+		b.mu.Unlock()
+		return make([]byte, bufferSize), nil
+	}
+	b.mu.Unlock()
+	select {
+	case buf := <-b.free:
+		return buf, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+func (b *buffers) put(buf []byte) { b.free <- buf }

@@ -1,0 +1,304 @@
+package restore
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/ckptsync/ckptsync/blob"
+	"github.com/ckptsync/ckptsync/commit"
+)
+
+// Policy says which commit [Newest] takes.
+type Policy struct {
+	WeightsOK  bool // also steps that are known not to resume exactly
+	NoFallback bool // the first choice or none: not an older one because that is damaged
+	AllowOlder bool // an older one also when the first choice is archived
+
+	Step    *int64 // exactly this step, if need be outside the lineage; no other step is fallen back to
+	Before  *int64 // only steps below this one
+	Attempt int    // as if this attempt led; 0: whichever does
+
+	// MarkDamaged, if not nil, is told of each commit that proved damaged, and
+	// marks it in the bucket. Its error is logged and changes nothing else.
+	// A read-only restore leaves it nil.
+	MarkDamaged func(ctx context.Context, d *DamagedError) error
+	// Chosen, if not nil, is called before any data of a commit is read: the
+	// caller may pin it. Its error ends the restore.
+	Chosen func(ctx context.Context, id commit.ID) error
+}
+
+// Skipped is a commit that would have come first, and why it did not.
+type Skipped struct {
+	ID     commit.ID
+	Reason string
+	Err    error // nil if a mark or the policy was the reason
+}
+
+// OutcomeError says that no step was restored. It matches one of
+// [ErrNothingCommitted], [ErrNothingUsable] and [ErrCannotTell], and the
+// errors of the commits that were tried.
+type OutcomeError struct {
+	Outcome error // one of the three
+	Skipped []Skipped
+	Err     error // what ended it; may be nil
+}
+
+func (e *OutcomeError) Error() string {
+	var b strings.Builder
+	b.WriteString(e.Outcome.Error())
+	for _, s := range e.Skipped {
+		fmt.Fprintf(&b, "; step %d (attempt %d): %s", s.ID.Step, s.ID.Attempt, s.Reason)
+	}
+	if e.Err != nil {
+		fmt.Fprintf(&b, ": %v", e.Err)
+	}
+	return b.String()
+}
+
+// Unwrap exposes the outcome and the causes.
+func (e *OutcomeError) Unwrap() []error {
+	errs := []error{e.Outcome}
+	if e.Err != nil {
+		errs = append(errs, e.Err)
+	}
+	for _, s := range e.Skipped {
+		if s.Err != nil && !errors.Is(s.Err, ErrCannotTell) {
+			errs = append(errs, s.Err)
+		}
+	}
+	return errs
+}
+
+// Newest restores the best commit of the run that the policy allows, falling
+// back along the lineage over those that prove unusable (rule R10). o.ID is
+// not used. Whatever it returns, nothing is taken for absent that merely could
+// not be read: such an error ends it at once, with ErrCannotTell, and never
+// leads to an older step. Other errors (a full disk, say) end it too.
+func Newest(ctx context.Context, o Options, p Policy) (Result, error) {
+	if err := o.complete(); err != nil {
+		return Result{}, err
+	}
+	v, err := look(ctx, &o)
+	if err != nil {
+		return Result{}, err
+	}
+	candidates, err := choose(v, &p)
+	if err != nil {
+		return Result{}, err
+	}
+	w := &walk{o: &o, p: &p}
+	for _, c := range candidates {
+		if res, done, err := w.try(ctx, c); done {
+			res.Skipped = w.skipped
+			return res, err
+		}
+	}
+	return Result{Skipped: w.skipped}, &OutcomeError{Outcome: ErrNothingUsable, Skipped: w.skipped}
+}
+
+// look reads the run's listings.
+func look(ctx context.Context, o *Options) (*commit.View, error) {
+	fail := func(err error) error {
+		if cause := context.Cause(ctx); cause != nil {
+			return fmt.Errorf("look for commits: %w", cause)
+		}
+		if errors.Is(err, commit.ErrConflict) {
+			return err
+		}
+		return &OutcomeError{Outcome: ErrCannotTell, Err: err}
+	}
+	if _, err := o.Store.Exists(ctx); err != nil {
+		return nil, fail(err)
+	}
+	v, err := o.Store.View(ctx)
+	if err != nil {
+		return nil, fail(err)
+	}
+	switch {
+	case len(v.Commits) > 0:
+		return v, nil
+	case len(v.Retired) > 0:
+		return nil, &OutcomeError{Outcome: ErrNothingUsable, Err: errors.New("all commits of this run were retired")}
+	}
+	return nil, &OutcomeError{Outcome: ErrNothingCommitted}
+}
+
+// choose returns the commits to try, best first, marked ones included.
+func choose(v *commit.View, p *Policy) ([]commit.Candidate, error) {
+	if p.Attempt > 0 {
+		v = attemptView(v, p.Attempt)
+		if !slices.ContainsFunc(v.Commits, func(c commit.Commit) bool { return c.Attempt == p.Attempt }) {
+			return nil, &OutcomeError{Outcome: ErrNothingUsable, Err: fmt.Errorf("attempt %d has no commit", p.Attempt)}
+		}
+	}
+	out := v.Lineage()
+	if p.Step != nil {
+		out = withStep(v, out, *p.Step)
+	}
+	if p.Before != nil {
+		out = slices.DeleteFunc(out, func(c commit.Candidate) bool { return c.Step >= *p.Before })
+	}
+	if len(out) > 0 {
+		return out, nil
+	}
+	var wanted []string
+	if p.Step != nil {
+		wanted = append(wanted, fmt.Sprintf("is step %d", *p.Step))
+	}
+	if p.Before != nil {
+		wanted = append(wanted, fmt.Sprintf("is before step %d", *p.Before))
+	}
+	if p.Attempt > 0 {
+		wanted = append(wanted, fmt.Sprintf("leads to attempt %d", p.Attempt))
+	}
+	if len(wanted) == 0 {
+		wanted = append(wanted, "may lead")
+	}
+	return nil, &OutcomeError{Outcome: ErrNothingUsable, Err: errors.New("no commit " + strings.Join(wanted, " and "))}
+}
+
+// attemptView is the view of somebody who knows only an attempt and those that
+// it came from.
+func attemptView(v *commit.View, attempt int) *commit.View {
+	bases := map[int]*commit.ID{}
+	for _, a := range v.Attempts {
+		bases[a.Attempt] = a.Base
+	}
+	chain := map[int]bool{}
+	for n := attempt; !chain[n]; {
+		chain[n] = true
+		if b := bases[n]; b != nil {
+			n = b.Attempt
+		}
+	}
+	w := *v
+	w.Attempts = slices.DeleteFunc(slices.Clone(v.Attempts), func(a commit.Attempt) bool { return !chain[a.Attempt] })
+	w.Commits = slices.DeleteFunc(slices.Clone(v.Commits), func(c commit.Commit) bool { return !chain[c.Attempt] })
+	return &w
+}
+
+// withStep returns the candidates of one step: those of the lineage, then
+// those that training left behind, the highest attempt first.
+func withStep(v *commit.View, lineage []commit.Candidate, step int64) []commit.Candidate {
+	out := slices.DeleteFunc(slices.Clone(lineage), func(c commit.Candidate) bool { return c.Step != step })
+	var rest []commit.Candidate
+	for _, c := range v.Commits {
+		known := slices.ContainsFunc(out, func(k commit.Candidate) bool { return k.ID == c.ID })
+		if c.Step == step && !known {
+			rest = append(rest, commit.Candidate{
+				Commit: c, Excluded: v.Marks[c.ID][commit.Excluded] || v.Excluded[c.Attempt], Damaged: v.Marks[c.ID][commit.Damaged],
+			})
+		}
+	}
+	slices.SortFunc(rest, func(a, b commit.Candidate) int {
+		return cmp.Or(cmp.Compare(b.Attempt, a.Attempt), cmp.Compare(b.Revision, a.Revision))
+	})
+	return append(out, rest...)
+}
+
+// walk is one way along the lineage.
+type walk struct {
+	o       *Options
+	p       *Policy
+	skipped []Skipped
+}
+
+// skip notes why a commit was not taken.
+func (w *walk) skip(id commit.ID, reason string, err error) {
+	w.skipped = append(w.skipped, Skipped{ID: id, Reason: reason, Err: err})
+	w.o.Logger.Warn("commit skipped", "step", id.Step, "attempt", id.Attempt, "reason", reason)
+}
+
+// try takes one candidate. It reports done when the walk ends here.
+func (w *walk) try(ctx context.Context, c commit.Candidate) (Result, bool, error) {
+	asked := w.p.Step != nil // by name: marks do not count then
+	switch {
+	case c.Excluded && !asked:
+		w.skip(c.ID, "excluded", nil)
+		return Result{}, false, nil
+	case c.Damaged && !asked:
+		w.skip(c.ID, "marked damaged", nil)
+		if w.p.NoFallback {
+			return w.unusable()
+		}
+		return Result{}, false, nil
+	}
+	o := *w.o
+	o.ID = c.ID
+	step, err := load(ctx, &o)
+	if err == nil && step.Marker.Resume == commit.ResumeWeights && !w.p.WeightsOK {
+		w.skip(c.ID, "weights only, training cannot resume from it exactly (--weights-ok takes it)", nil)
+		return Result{}, false, nil
+	}
+	var res Result
+	if err == nil {
+		res, err = w.restore(ctx, &o, step)
+	}
+	if err == nil {
+		res.MarkedDamaged = c.Damaged
+		return res, true, nil
+	}
+	return w.failed(ctx, &o, res, err)
+}
+
+// restore carries the chosen commit out.
+func (w *walk) restore(ctx context.Context, o *Options, step *loaded) (Result, error) {
+	if w.p.Chosen != nil {
+		if err := w.p.Chosen(ctx, o.ID); err != nil {
+			return Result{}, err
+		}
+	}
+	return runLoaded(ctx, o, step)
+}
+
+// failed decides what an error of one commit means for the walk.
+func (w *walk) failed(ctx context.Context, o *Options, res Result, err error) (Result, bool, error) {
+	var damaged *DamagedError
+	var refused *RefusedError
+	switch {
+	case context.Cause(ctx) != nil:
+		return res, true, err
+	case errors.Is(err, ErrCannotTell):
+		return res, true, &OutcomeError{Outcome: ErrCannotTell, Skipped: w.skipped, Err: err}
+	case errors.Is(err, ErrGone):
+		w.skip(o.ID, "retired meanwhile", err)
+		return res, false, nil // not a fallback: it is no commit any more
+	case errors.Is(err, commit.ErrFormat):
+		w.skip(o.ID, "written by a newer ckptsync", err)
+		return w.unusable()
+	case errors.As(err, &damaged):
+		w.mark(ctx, o, damaged)
+		w.skip(o.ID, err.Error(), err)
+	case errors.As(err, &refused):
+		w.skip(o.ID, err.Error(), err)
+	case errors.Is(err, blob.ErrArchived):
+		w.skip(o.ID, err.Error(), err)
+		if !w.p.AllowOlder {
+			return w.unusable()
+		}
+	default:
+		return res, true, err
+	}
+	if w.p.NoFallback {
+		return w.unusable()
+	}
+	return res, false, nil
+}
+
+func (w *walk) unusable() (Result, bool, error) {
+	return Result{}, true, &OutcomeError{Outcome: ErrNothingUsable, Skipped: w.skipped}
+}
+
+// mark has the commit marked damaged, if the caller wants that.
+func (w *walk) mark(ctx context.Context, o *Options, d *DamagedError) {
+	if w.p.MarkDamaged == nil {
+		return
+	}
+	if err := w.p.MarkDamaged(ctx, d); err != nil {
+		o.Logger.Warn("damaged commit could not be marked", "step", d.ID.Step, "attempt", d.ID.Attempt, "err", err)
+	}
+}

@@ -1,0 +1,202 @@
+package restore
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strconv"
+
+	"github.com/ckptsync/ckptsync/commit"
+)
+
+// place puts the finished tree in its place with one rename. What is there
+// goes to the quarantine: where the file system can, by exchanging the two, so
+// that a step is there at every moment. top is the entry of the step itself.
+func (s *stager) place(top *Entry) ([]Moved, error) {
+	a, name := s.sess.area, s.plan.Name
+	whole, err := s.seal()
+	if err != nil {
+		return nil, err
+	}
+	if err := s.parents(top, parentOf(name)); err != nil {
+		return nil, err
+	}
+	src, err := openDir(s.sess.dir, ".")
+	if err != nil {
+		return nil, err
+	}
+	defer src.Close()
+	dst, err := openDir(a.root, dirOf(name))
+	if err != nil {
+		return nil, err
+	}
+	defer dst.Close()
+	s.o.at("place")
+	moved, err := s.swap(src, whole, dst, path.Base(name))
+	if err != nil {
+		return moved, err
+	}
+	s.o.at("placed")
+	if top.Type == commit.TypeDir && top.Mode|0o700 != top.Mode {
+		if err := a.root.Chmod(name, fileMode(top.Mode)); err != nil {
+			return moved, err
+		}
+	}
+	return moved, errors.Join(fsync(dst), fsync(src))
+}
+
+// seal gives the tree the name that tells it from anything exchanged for it,
+// and writes down whose place it takes.
+func (s *stager) seal() (string, error) {
+	fi, err := s.sess.dir.Lstat(treeName)
+	if err != nil {
+		return "", err
+	}
+	f, err := s.sess.dir.OpenFile(nameFile, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return "", err
+	}
+	_, err = f.WriteString(s.plan.Name)
+	if err := errors.Join(err, fsync(f), f.Close()); err != nil {
+		return "", err
+	}
+	whole := treePrefix + strconv.FormatUint(inode(fi), 10)
+	if err := s.sess.dir.Rename(treeName, whole); err != nil {
+		return "", err
+	}
+	return whole, syncDir(s.sess.dir, ".")
+}
+
+// parents creates the directories that a nested step name needs. As root they
+// get the step's owner, so that its trainer can write beside it.
+func (s *stager) parents(top *Entry, dir string) error {
+	root := s.sess.area.root
+	made, err := mkdirDurable(root, dir)
+	if s.sess.area.madeRoot {
+		made = append(made, ".")
+	}
+	if s.owner {
+		for _, d := range made {
+			if cerr := root.Lchown(d, top.UID, top.GID); cerr != nil {
+				s.warn(fmt.Sprintf("the owner of some entries could not be restored: %v", errors.Unwrap(cerr)))
+			}
+		}
+	}
+	return err
+}
+
+// swap renames the tree to its place.
+func (s *stager) swap(src *os.File, whole string, dst *os.File, base string) ([]Moved, error) {
+	a := s.sess.area
+	atomic := !a.noExchange
+	if atomic {
+		ok, err := renameNew(src, whole, dst, base)
+		if ok && !errors.Is(err, fs.ErrExist) {
+			return nil, err
+		}
+		if ok {
+			if ok, err = exchange(src, whole, dst, base); ok && err != nil {
+				return nil, err
+			}
+		}
+		atomic = ok
+	}
+	if !atomic {
+		return s.swapApart(src, whole, dst, base)
+	}
+	// The name now holds what was there; cleanSession would tell by its inode.
+	if err := errors.Join(fsync(dst), fsync(src)); err != nil {
+		return nil, err
+	}
+	s.o.at("exchanged")
+	m, err := a.move(s.sess.dir, whole, s.plan.Name)
+	if err != nil {
+		return nil, err
+	}
+	return []Moved{m}, nil
+}
+
+// swapApart is for file systems that cannot exchange: for a moment, no step is
+// there. A restore that dies in it leaves the old one in the quarantine, and
+// the next one puts the new one in place.
+func (s *stager) swapApart(src *os.File, whole string, dst *os.File, base string) ([]Moved, error) {
+	a := s.sess.area
+	var moved []Moved
+	if _, err := a.root.Lstat(s.plan.Name); err == nil {
+		m, err := a.move(a.root, s.plan.Name, s.plan.Name)
+		if err != nil {
+			return nil, err
+		}
+		moved = append(moved, m)
+		s.o.at("between")
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	return moved, rename(src, whole, dst, base)
+}
+
+// pointerRight reports whether a pointer file has its content already.
+func pointerRight(root *os.Root, p commit.Pointer) bool {
+	fi, err := root.Lstat(p.Path)
+	if err != nil || !fi.Mode().IsRegular() || fi.Size() != int64(len(p.Content)) {
+		return false
+	}
+	f, err := openRegular(root, p.Path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	have, err := io.ReadAll(io.LimitReader(f, maxPointer+1))
+	return err == nil && string(have) == p.Content
+}
+
+// pointer replaces one pointer file, durably and in one rename.
+func (s *stager) pointer(top *Entry, p commit.Pointer) error {
+	root := s.sess.area.root
+	mode, uid, gid := fs.FileMode(0o644), top.UID, top.GID
+	if fi, err := root.Lstat(p.Path); err == nil {
+		if fi.IsDir() {
+			return fmt.Errorf("%s is a directory, where %q of the commit is a pointer file: move it away", filepath.Join(root.Name(), p.Path), p.Path)
+		}
+		if fi.Mode().IsRegular() {
+			mode = fi.Mode().Perm()
+			uid, gid = owner(fi)
+		}
+	}
+	if err := s.parents(top, parentOf(p.Path)); err != nil {
+		return err
+	}
+	_ = s.sess.dir.Remove(pointerFile)
+	f, err := s.sess.dir.OpenFile(pointerFile, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(p.Content)
+	if s.owner && uid >= 0 {
+		if cerr := f.Chown(uid, gid); cerr != nil {
+			s.warn(fmt.Sprintf("the owner of some entries could not be restored: %v", errors.Unwrap(cerr)))
+		}
+	}
+	if err := errors.Join(err, f.Chmod(mode), fsync(f), f.Close()); err != nil {
+		return err
+	}
+	src, err := openDir(s.sess.dir, ".")
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	dst, err := openDir(root, dirOf(p.Path))
+	if err != nil {
+		return err
+	}
+	defer dst.Close()
+	s.o.at("pointer")
+	if err := rename(src, pointerFile, dst, path.Base(p.Path)); err != nil {
+		return err
+	}
+	return fsync(dst)
+}

@@ -1,0 +1,573 @@
+package restore
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/ckptsync/ckptsync/blob"
+	"github.com/ckptsync/ckptsync/blob/blobtest"
+	"github.com/ckptsync/ckptsync/commit"
+)
+
+func TestRoundTrip(t *testing.T) {
+	f := newFixture(t)
+	at := f.step(100)
+	res, err := Run(t.Context(), f.options(at))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := sample("checkpoint-100")
+	wantTree(t, f.root, "checkpoint-100", want)
+	wantNoLeftovers(t, f.root, "checkpoint-100", "latest")
+	if got, _ := os.ReadFile(filepath.Join(f.root, "latest")); string(got) != "checkpoint-100\n" {
+		t.Errorf("pointer holds %q", got)
+	}
+	total := int64(5*testChunk + 17 + 10 + testChunk + 100)
+	if res.Bytes != total || res.Fetched != total || res.Reused != 0 || res.Files != 5 || res.Unchanged {
+		t.Errorf("result %+v, want %d bytes, all fetched", res, total)
+	}
+	if res.Path != filepath.Join(f.root, "checkpoint-100") || res.Name != "checkpoint-100" {
+		t.Errorf("path %q, name %q", res.Path, res.Name)
+	}
+}
+
+func TestSecondRestoreMovesNothing(t *testing.T) {
+	f := newFixture(t)
+	at := f.step(100)
+	if _, err := Run(t.Context(), f.options(at)); err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.Stat(filepath.Join(f.root, "checkpoint-100/big.bin"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Modes and times are put right without moving a byte.
+	if err := os.Chmod(filepath.Join(f.root, "checkpoint-100/sub"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(f.root, "checkpoint-100/run.sh"), []byte("#!/bin/sh\n"), 0); err != nil {
+		t.Fatal(err)
+	}
+	f.faulty.ResetLog()
+	res, err := Run(t.Context(), f.options(at))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := f.fetched(); n != 0 || res.Fetched != 0 || !res.Unchanged || res.Reused != res.Bytes {
+		t.Errorf("%d bytes fetched; result %+v", n, res)
+	}
+	after, err := os.Stat(filepath.Join(f.root, "checkpoint-100/big.bin"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !os.SameFile(before, after) {
+		t.Error("the file was replaced")
+	}
+	wantTree(t, f.root, "checkpoint-100", sample("checkpoint-100"))
+	wantNoLeftovers(t, f.root, "checkpoint-100", "latest")
+}
+
+func TestPartlyThere(t *testing.T) {
+	name := "checkpoint-100"
+	want := sample(name)
+	big := want[1].Body
+	for _, tc := range []struct {
+		name   string
+		change func(p string) error // of a whole step at p
+		fetch  int64
+	}{
+		{"one byte differs", func(p string) error {
+			b := bytes.Clone(big)
+			b[2*testChunk+5] ^= 1
+			return os.WriteFile(p+"/big.bin", b, 0o600)
+		}, testChunk},
+		{"a file is short", func(p string) error { return os.Truncate(p+"/big.bin", 3*testChunk+9) }, 2*testChunk + 17},
+		{"a file is long", func(p string) error {
+			return os.WriteFile(p+"/big.bin", append(bytes.Clone(big), 'x'), 0o600)
+		}, 0},
+		{"a file is missing", func(p string) error { return os.Remove(p + "/sub/a.bin") }, testChunk},
+		{"a stranger", func(p string) error { return os.WriteFile(p+"/extra", nil, 0o600) }, 0},
+		{"a stranger deep down", func(p string) error { return os.Mkdir(p+"/worker_3/x", 0o700) }, 0},
+		{"a link leads elsewhere", func(p string) error {
+			return errors.Join(os.Remove(p+"/sub/up"), os.Symlink("../run.sh", p+"/sub/up"))
+		}, 0},
+		{"a directory is a file", func(p string) error {
+			return errors.Join(os.Remove(p+"/worker_3"), os.WriteFile(p+"/worker_3", nil, 0o600))
+		}, 0},
+		{"an empty directory is missing", func(p string) error { return os.Remove(p + "/worker_3") }, 0},
+		{"the step is a file", func(p string) error {
+			return errors.Join(os.RemoveAll(p), os.WriteFile(p, []byte("x"), 0o600))
+		}, 5*testChunk + 17 + 10 + testChunk + 100},
+		{"the step is a link elsewhere", func(p string) error {
+			return errors.Join(os.Rename(p, p+".elsewhere"), os.Symlink("checkpoint-100.elsewhere", p))
+		}, 5*testChunk + 17 + 10 + testChunk + 100},
+	} {
+		for _, noExchange := range []bool{false, true} {
+			t.Run(tc.name, func(t *testing.T) {
+				f := newFixture(t)
+				at := f.step(100)
+				write(t, f.root, want)
+				if err := tc.change(filepath.Join(f.root, name)); err != nil {
+					t.Fatal(err)
+				}
+				old := snapshot(t, f.root, name)
+				o := f.options(at)
+				o.test.noExchange = noExchange
+				res, err := Run(t.Context(), o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				wantTree(t, f.root, name, want)
+				if res.Fetched != tc.fetch || f.fetched() != tc.fetch {
+					t.Errorf("fetched %d bytes (%d by the log), want %d", res.Fetched, f.fetched(), tc.fetch)
+				}
+				if res.Reused != res.Bytes-tc.fetch || res.Unchanged {
+					t.Errorf("result %+v", res)
+				}
+				if len(res.Quarantined) != 1 {
+					t.Fatalf("quarantined %v, want what was there", res.Quarantined)
+				}
+				q := res.Quarantined[0]
+				if want := filepath.Join(DefaultStateDir(f.root), "quarantine", name+".1"); q.To != want {
+					t.Errorf("quarantined to %s, want %s", q.To, want)
+				}
+				kept := snapshot(t, filepath.Dir(q.To), filepath.Base(q.To))
+				if len(kept) != len(old) {
+					t.Errorf("quarantine holds %d entries, there were %d", len(kept), len(old))
+				}
+				if got := listing(t, DefaultStateDir(f.root)); !slices.Equal(got, []string{"quarantine"}) {
+					t.Errorf("state directory holds %q", got)
+				}
+			})
+		}
+	}
+}
+
+func TestSingleFileStep(t *testing.T) {
+	f := newFixture(t)
+	name := "lightning/checkpoints/epoch=1 step=20.ckpt"
+	want := []node{{Path: name, Body: noise(3, 2*testChunk+1), Mode: 0o440, MTime: 1_600_000_000_000_000_005}}
+	at := f.commit(f.manifest(id(20), 0, name, want))
+	for i, wantFetch := range []int64{2*testChunk + 1, 0} {
+		res, err := Run(t.Context(), f.options(at))
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantTree(t, f.root, name, want)
+		if res.Fetched != wantFetch {
+			t.Errorf("restore %d fetched %d, want %d", i, res.Fetched, wantFetch)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(f.root, name), []byte("other"), 0); err != nil {
+		t.Fatal(err)
+	}
+	res, err := Run(t.Context(), f.options(at))
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantTree(t, f.root, name, want)
+	if q := res.Quarantined; len(q) != 1 || filepath.Base(q[0].To) != "lightning~checkpoints~epoch=1 step=20.ckpt.1" {
+		t.Errorf("quarantined %v", q)
+	}
+}
+
+func TestO27OddNames(t *testing.T) {
+	f := newFixture(t)
+	name := "step 1"
+	nodes := []node{dir(name), dir(name + "/..x")}
+	for i, n := range []string{
+		".metadata", "..x/part.bin", "a+b#c%20.bin", "x y.bin", "new\nline", "not\xffutf8\xc3", "back\\slash", "dev\\foldera\\file.bin",
+		strings.Repeat("n", 255), strings.Repeat("é", 127), "x.attrs", "~", "-rf", "*", "tree", "CON", "ends.", " ",
+		"\x01\x7f", "__0x2f__", "a.tmp", "\u202etxt.exe",
+	} {
+		nodes = append(nodes, file(name+"/"+n, noise(uint64(i), 10+i)))
+	}
+	deep := name
+	for range 15 {
+		deep += "/" + strings.Repeat("d", 200)
+		nodes = append(nodes, dir(deep))
+	}
+	nodes = append(nodes, file(deep+"/leaf", []byte("deep")), link(name+"/li\xffnk", "not\xffutf8\xc3"))
+	at := f.commit(f.manifest(id(1), 0, name, nodes))
+	if _, err := Run(t.Context(), f.options(at)); err != nil {
+		t.Fatal(err)
+	}
+	wantTree(t, f.root, name, nodes)
+	f.faulty.ResetLog()
+	if res, err := Run(t.Context(), f.options(at)); err != nil || !res.Unchanged {
+		t.Errorf("second restore: %v, unchanged %v", err, res.Unchanged)
+	}
+}
+
+func TestO27LongestPath(t *testing.T) {
+	// Longer than the system takes in one call, once it lies under a root.
+	f := newFixture(t)
+	name := "s"
+	nodes := []node{dir(name)}
+	deep := name
+	for len(deep) < 4096-260 {
+		deep += "/" + strings.Repeat("d", 250)
+		nodes = append(nodes, dir(deep))
+	}
+	at := f.commit(f.manifest(id(1), 0, name, append(nodes, file(deep+"/leaf", []byte("deep")))))
+	for _, unchanged := range []bool{false, true} {
+		res, err := Run(t.Context(), f.options(at))
+		if err != nil || res.Unchanged != unchanged {
+			t.Errorf("restore: %v, unchanged %v", err, res.Unchanged)
+		}
+	}
+	root, err := os.OpenRoot(f.root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	if b, err := root.ReadFile(deep + "/leaf"); err != nil || string(b) != "deep" {
+		t.Errorf("leaf: %q, %v", b, err)
+	}
+	if err := removeTree(root, name); err != nil { // t.TempDir could not
+		t.Fatal(err)
+	}
+}
+
+func TestO26NamesWithSlashes(t *testing.T) {
+	f := newFixture(t)
+	name := "epoch=0-val/loss=0.41.ckpt"
+	nodes := []node{dir(name), file(name+"/w", []byte("w"))}
+	at := f.commit(f.manifest(id(1), 0, name, nodes))
+	if _, err := Run(t.Context(), f.options(at)); err != nil {
+		t.Fatal(err)
+	}
+	wantTree(t, f.root, name, nodes)
+	wantNoLeftovers(t, f.root, "epoch=0-val")
+}
+
+func TestO50EmptyDirectories(t *testing.T) {
+	f := newFixture(t)
+	nodes := []node{
+		dir("s"), file("s/w", []byte("w")), dir("s/dataloader"),
+		{Path: "s/dataloader/worker_3", Dir: true, Mode: 0o750, MTime: 42},
+	}
+	at := f.commit(f.manifest(id(1), 0, "s", nodes))
+	if _, err := Run(t.Context(), f.options(at)); err != nil {
+		t.Fatal(err)
+	}
+	wantTree(t, f.root, "s", nodes)
+}
+
+func TestO25LinksInside(t *testing.T) {
+	f := newFixture(t)
+	nodes := []node{
+		dir("s"), file("s/w", []byte("w")), link("s/again", "w"), link("s/loop", "loop"), link("s/gone", "nowhere"),
+		link("s/other", "../checkpoint-1/x"), link("s/root", ".."),
+	}
+	at := f.commit(f.manifest(id(1), 0, "s", nodes))
+	if _, err := Run(t.Context(), f.options(at)); err != nil {
+		t.Fatal(err)
+	}
+	wantTree(t, f.root, "s", nodes)
+}
+
+// dataRule fails the opening of one data object.
+func dataRule(path string, do blobtest.Effect) *blobtest.Rule {
+	return &blobtest.Rule{Op: blobtest.OpOpen, Key: "run/data/**/" + path, Do: do}
+}
+
+func TestFlippedByteIsDamage(t *testing.T) {
+	for _, path := range []string{"big.bin", "run.sh", "sub/a.bin", "sub/closed/x"} {
+		t.Run(path, func(t *testing.T) {
+			f := newFixture(t)
+			at := f.step(100)
+			f.faulty.Add(dataRule(path, blobtest.Flip(9)))
+			_, err := Run(t.Context(), f.options(at))
+			var d *DamagedError
+			if !errors.As(err, &d) || d.ID != at || d.Path != "checkpoint-100/"+path || d.Chunk < 0 {
+				t.Fatalf("error %v, want damage of %s", err, path)
+			}
+			if errors.Is(err, ErrCannotTell) {
+				t.Error("damage counts as a store that cannot be read")
+			}
+			wantNoLeftovers(t, f.root)
+		})
+	}
+}
+
+func TestOneBadRangeIsAskedForAgain(t *testing.T) {
+	for name, do := range map[string]blobtest.Effect{
+		"flip": blobtest.Flip(3), "cut": blobtest.Cut(100), "cut at once": blobtest.Cut(0),
+		"break": blobtest.Break(100, blob.ErrTemporary), "503": blobtest.Fail(blob.ErrThrottled),
+		"corrupt": blobtest.Break(50, blob.ErrCorrupt), "absent": blobtest.Fail(blob.ErrNotExist),
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			at := f.step(100)
+			rule := dataRule("big.bin", do)
+			rule.From, rule.Count = 2, 1
+			f.faulty.Add(rule)
+			res, err := Run(t.Context(), f.options(at))
+			if err != nil {
+				t.Fatal(err)
+			}
+			wantTree(t, f.root, "checkpoint-100", sample("checkpoint-100"))
+			f.faulty.CheckExercised(t)
+			if res.Fetched != res.Bytes {
+				t.Errorf("fetched %d of %d: bytes taken back were counted", res.Fetched, res.Bytes)
+			}
+			extra := f.fetched() - res.Bytes
+			if extra <= 0 || extra > testChunk {
+				t.Errorf("%d more bytes were asked for, want one chunk's", extra)
+			}
+		})
+	}
+}
+
+func TestO47MissingObject(t *testing.T) {
+	f := newFixture(t)
+	at := f.step(100)
+	deleteData(t, f, at, "sub/a.bin")
+	_, err := Run(t.Context(), f.options(at))
+	var d *DamagedError
+	if !errors.As(err, &d) || d.Path != "checkpoint-100/sub/a.bin" || !errors.Is(err, blob.ErrNotExist) {
+		t.Fatalf("error %v, want a missing object", err)
+	}
+	wantNoLeftovers(t, f.root)
+}
+
+// deleteData removes the object of one file behind our back, and returns it.
+func deleteData(t *testing.T, f *fixture, at commit.ID, path string) string {
+	t.Helper()
+	_, ms, err := f.store.Load(t.Context(), at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range ms[0].Files {
+		if strings.HasSuffix(e.Path, "/"+path) {
+			if err := f.mem.Delete(t.Context(), f.store.Key(e.Object)); err != nil {
+				t.Fatal(err)
+			}
+			return f.store.Key(e.Object)
+		}
+	}
+	t.Fatalf("no %s", path)
+	return ""
+}
+
+func TestO47ObjectTooShort(t *testing.T) {
+	f := newFixture(t)
+	at := f.step(100)
+	key := deleteData(t, f, at, "big.bin")
+	body := sample("checkpoint-100")[1].Body
+	for _, n := range []int{0, 10, testChunk, 3*testChunk + 5, len(body) - 1} {
+		if _, err := f.mem.Put(t.Context(), key, blob.Bytes(body[:n]), nil); err != nil {
+			t.Fatal(err)
+		}
+		_, err := Run(t.Context(), f.options(at))
+		var d *DamagedError
+		if !errors.As(err, &d) {
+			t.Errorf("object of %d bytes: %v, want damage", n, err)
+		}
+		wantNoLeftovers(t, f.root)
+	}
+}
+
+func TestO47BodyAlwaysCut(t *testing.T) {
+	// The object is whole, as the store itself says: the way to it is broken.
+	f := newFixture(t)
+	at := f.step(100)
+	f.faulty.Add(dataRule("big.bin", blobtest.Cut(testChunk/2)))
+	_, err := Run(t.Context(), f.options(at))
+	var d *DamagedError
+	if !errors.Is(err, ErrCannotTell) || errors.As(err, &d) {
+		t.Fatalf("error %v, want one that says nothing of damage", err)
+	}
+	wantNoLeftovers(t, f.root)
+}
+
+func TestStoreErrorsAreNotDamage(t *testing.T) {
+	for _, class := range []error{blob.ErrDenied, blob.ErrTemporary, blob.ErrThrottled, blob.ErrUnsupported} {
+		for _, key := range []string{"run/data/**/big.bin", "run/commits/**", "run/parts/**"} {
+			t.Run(class.Error()+" "+key, func(t *testing.T) {
+				f := newFixture(t)
+				at := f.step(100)
+				f.faulty.Add(&blobtest.Rule{Op: blobtest.OpOpen, Key: key, Do: blobtest.Fail(class)})
+				_, err := Run(t.Context(), f.options(at))
+				var d *DamagedError
+				if !errors.Is(err, ErrCannotTell) || !errors.Is(err, class) || errors.As(err, &d) {
+					t.Errorf("error %v, want %v as one that cannot tell", err, class)
+				}
+				wantNoLeftovers(t, f.root)
+			})
+		}
+	}
+}
+
+func TestO39Archived(t *testing.T) {
+	f := newFixture(t)
+	at := f.step(100)
+	f.faulty.Add(dataRule("big.bin", blobtest.Fail(blob.ErrArchived)))
+	_, err := Run(t.Context(), f.options(at))
+	var a *ArchivedError
+	if !errors.As(err, &a) || a.Path != "checkpoint-100/big.bin" || !errors.Is(err, blob.ErrArchived) || errors.Is(err, ErrCannotTell) {
+		t.Fatalf("error %v, want the archived object named", err)
+	}
+	wantNoLeftovers(t, f.root)
+}
+
+func TestO51RefusesWithNumbers(t *testing.T) {
+	f := newFixture(t)
+	at := f.step(100)
+	o := f.options(at)
+	o.test.free = func(string) (space, error) { return space{bytes: 200 << 10, files: -1}, nil }
+	f.faulty.ResetLog()
+	_, err := Run(t.Context(), o)
+	var s *SpaceError
+	if !errors.As(err, &s) || s.Free != 200<<10 || s.Need <= 6*testChunk {
+		t.Fatalf("error %v, want one of space with numbers", err)
+	}
+	if msg := err.Error(); !strings.Contains(msg, "200 KiB") || !strings.Contains(msg, "--to") {
+		t.Errorf("message %q", msg)
+	}
+	if n := f.fetched(); n != 0 {
+		t.Errorf("%d bytes were fetched before the refusal", n)
+	}
+	wantNoLeftovers(t, f.root)
+	o.test.free = func(string) (space, error) { return space{bytes: 1 << 40, files: 3}, nil }
+	if _, err := Run(t.Context(), o); !errors.As(err, &s) || s.NeedFiles != 11 || s.FreeFiles != 3 {
+		t.Errorf("error %v, want one of inodes", err)
+	}
+}
+
+func TestO51SparseFile(t *testing.T) {
+	f := newFixture(t)
+	body := make([]byte, 64*testChunk+99)
+	copy(body[20*testChunk:], noise(1, testChunk))
+	nodes := []node{dir("s"), file("s/sparse", body)}
+	at := f.commit(f.manifest(id(1), 0, "s", nodes))
+	o := f.options(at)
+	o.test.free = func(string) (space, error) { return space{bytes: 4 * testChunk, files: -1}, nil }
+	res, err := Run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantTree(t, f.root, "s", nodes)
+	if res.Fetched != testChunk || f.fetched() != testChunk {
+		t.Errorf("fetched %d, want the one chunk with data", res.Fetched)
+	}
+	if n := onDisk(t, filepath.Join(f.root, "s/sparse")); n > 4*testChunk {
+		t.Errorf("takes %d bytes on disk", n)
+	}
+}
+
+func TestProgress(t *testing.T) {
+	f := newFixture(t)
+	at := f.step(100)
+	o := f.options(at)
+	var mu sync.Mutex
+	var got []Progress
+	o.Progress = func(p Progress) {
+		if !mu.TryLock() {
+			t.Error("called twice at a time")
+			return
+		}
+		defer mu.Unlock()
+		got = append(got, p)
+	}
+	res, err := Run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := got[len(got)-1]
+	if last.Phase != PhaseDone || last.Done != res.Bytes || last.Bytes != res.Bytes || last.Fetched != res.Bytes || last.ID != at {
+		t.Errorf("last progress %+v", last)
+	}
+}
+
+func TestPointers(t *testing.T) {
+	f := newFixture(t)
+	m := f.manifest(id(5), 0, "global_step5", []node{dir("global_step5"), file("global_step5/w", []byte("w"))})
+	m.Pointers = []commit.Pointer{{Path: "latest", Content: "global_step5"}, {Path: "sub/tracker.txt", Content: "5"}}
+	at := f.commit(m)
+	write(t, f.root, []node{{Path: "latest", Body: []byte("global_step9999"), Mode: 0o604, MTime: 1}})
+	var ops []string
+	o := f.options(at)
+	o.test.at = func(op string) { ops = append(ops, op) }
+	o.Concurrency = 1
+	if _, err := Run(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	if placed, ptr := slices.Index(ops, "placed"), slices.Index(ops, "pointer"); placed < 0 || ptr < placed {
+		t.Errorf("pointers were not last: %q", ops)
+	}
+	for p, want := range map[string]string{"latest": "global_step5", "sub/tracker.txt": "5"} {
+		if b, err := os.ReadFile(filepath.Join(f.root, p)); err != nil || string(b) != want {
+			t.Errorf("%s holds %q (%v), want %q", p, b, err, want)
+		}
+	}
+	if fi, err := os.Stat(filepath.Join(f.root, "latest")); err != nil || fi.Mode().Perm() != 0o604 {
+		t.Errorf("the pointer's mode was not kept: %v %v", fi.Mode(), err)
+	}
+	// A step that is there does not excuse a pointer that is not right.
+	if err := os.WriteFile(filepath.Join(f.root, "latest"), []byte("global_stepX"), 0); err != nil {
+		t.Fatal(err)
+	}
+	if res, err := Run(t.Context(), f.options(at)); err != nil || !res.Unchanged {
+		t.Fatalf("%v, unchanged %v", err, res.Unchanged)
+	}
+	if b, _ := os.ReadFile(filepath.Join(f.root, "latest")); string(b) != "global_step5" {
+		t.Errorf("latest holds %q", b)
+	}
+	wantNoLeftovers(t, f.root, "global_step5", "latest", "sub")
+}
+
+func TestPointerInTheWay(t *testing.T) {
+	f := newFixture(t)
+	at := f.step(1)
+	if err := os.MkdirAll(filepath.Join(f.root, "latest"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Run(t.Context(), f.options(at))
+	if err == nil || !strings.Contains(err.Error(), "is a directory") {
+		t.Errorf("error %v", err)
+	}
+	// A link is replaced, never written through.
+	target := filepath.Join(t.TempDir(), "victim")
+	if err := errors.Join(os.WriteFile(target, []byte("v"), 0o600), os.Remove(filepath.Join(f.root, "latest")),
+		os.Symlink(target, filepath.Join(f.root, "latest"))); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Run(t.Context(), f.options(at)); err != nil {
+		t.Fatal(err)
+	}
+	if b, _ := os.ReadFile(target); string(b) != "v" {
+		t.Errorf("wrote through the link: %q", b)
+	}
+	if fi, err := os.Lstat(filepath.Join(f.root, "latest")); err != nil || fi.Mode()&fs.ModeSymlink != 0 {
+		t.Errorf("the link is still there: %v", err)
+	}
+}
+
+func TestStateDirMustBeApart(t *testing.T) {
+	f := newFixture(t)
+	at := f.step(1)
+	base := t.TempDir()
+	root := filepath.Join(base, "root")
+	if err := errors.Join(os.Mkdir(root, 0o755), os.Symlink(root, filepath.Join(base, "alias"))); err != nil {
+		t.Fatal(err)
+	}
+	for _, state := range []string{root, filepath.Join(root, "state"), base, "/", filepath.Join(base, "alias", "state")} {
+		o := f.options(at)
+		o.To, o.StateDir = root, state
+		if _, err := Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), "beside") {
+			t.Errorf("state directory %s: %v", state, err)
+		}
+	}
+	if got := listing(t, root); len(got) > 0 {
+		t.Errorf("root holds %q", got)
+	}
+}

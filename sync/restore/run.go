@@ -1,0 +1,237 @@
+package restore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/ckptsync/ckptsync/commit"
+)
+
+// Run restores the commit o.ID and nothing else: it does not fall back. When
+// it returns nil the step is at its place, byte for byte, durable, and the
+// pointer files name it. After an error the root holds what it held before,
+// or the whole step; never a part of one. Nothing that Run did not write is
+// removed. The errors are those of the package documentation, or the context's
+// cause, or an error of the local disk.
+func Run(ctx context.Context, o Options) (Result, error) {
+	if err := o.complete(); err != nil {
+		return Result{}, err
+	}
+	step, err := load(ctx, &o)
+	if err != nil {
+		return Result{}, err
+	}
+	return runLoaded(ctx, &o, step)
+}
+
+// runLoaded is Run for a commit whose manifests were read already, and with
+// options that are complete.
+func runLoaded(ctx context.Context, o *Options, step *loaded) (Result, error) {
+	start := time.Now()
+	o.at("clean")
+	if err := CleanLeftovers(o.To, o.StateDir); err != nil {
+		return Result{}, err
+	}
+	tree, err := NewTree(step.Marker, step.Manifests, o.Selection)
+	if err != nil {
+		return Result{}, err
+	}
+	a, err := openArea(o.To, o.StateDir, tree.Name, o.test)
+	if err != nil {
+		return Result{}, fmt.Errorf("restore commit %s: %w", o.ID, err)
+	}
+	defer a.close()
+	r := &runner{o: o, area: a, tree: tree, owner: privileged(), pool: newBuffers(o.Concurrency)}
+	r.describe(step)
+	err = stillThere(ctx, o, r.run(ctx))
+	if err != nil && errors.Is(err, context.Cause(ctx)) {
+		err = fmt.Errorf("restore commit %s: %w", o.ID, err)
+	}
+	r.res.Duration = time.Since(start)
+	return r.res, err
+}
+
+// runner carries out one restore.
+type runner struct {
+	o     *Options
+	area  *area
+	tree  *Tree
+	plan  *Plan
+	owner bool
+	pool  *buffers
+	sess  *session // nil until something has to be written
+
+	mu   sync.Mutex
+	now  Progress
+	res  Result
+	seen map[string]bool // warnings
+}
+
+// describe fills in what the manifests say of the step.
+func (r *runner) describe(l *loaded) {
+	m := l.Marker
+	r.res = Result{
+		ID: m.ID, Name: m.Name, Layout: m.Layout, Resume: m.Resume, Metadata: m.Metadata,
+		Path: filepath.Join(r.o.To, filepath.FromSlash(m.Name)),
+	}
+	for _, p := range l.Manifests {
+		for _, miss := range p.Missing {
+			if !slices.Contains(r.res.Missing, miss) {
+				r.res.Missing = append(r.res.Missing, miss)
+			}
+		}
+	}
+}
+
+func (r *runner) run(ctx context.Context) error {
+	r.now = Progress{ID: r.tree.ID}
+	r.phase(PhaseInspect)
+	r.o.at("inspect")
+	local, err := inspect(ctx, r.area.root, r.tree, r.pool)
+	if err != nil {
+		return err
+	}
+	r.plan = NewPlan(r.tree, local, r.owner)
+	r.res.Files, r.res.Bytes = len(r.plan.Files), r.plan.Bytes
+	r.now.Files, r.now.Bytes = r.res.Files, r.res.Bytes
+	if r.plan.Whole {
+		r.res.Unchanged, r.res.Reused = true, r.plan.Bytes
+		r.advance(r.plan.Bytes, 0)
+		if err := r.stager(r.o.Store).fixInPlace(r.area.root, local); err != nil {
+			return err
+		}
+	} else if err := r.bring(ctx); err != nil {
+		return errors.Join(err, r.close())
+	}
+	if err := r.pointers(ctx); err != nil {
+		return errors.Join(err, r.close())
+	}
+	if err := r.close(); err != nil {
+		return err
+	}
+	r.phase(PhaseDone)
+	return nil
+}
+
+// bring builds the step in staging and puts it in place.
+func (r *runner) bring(ctx context.Context) error {
+	r.o.at("space")
+	if err := checkSpace(r.o, r.area, r.plan); err != nil {
+		return err
+	}
+	if err := r.open(); err != nil {
+		return err
+	}
+	r.phase(PhaseFetch)
+	r.advance(r.plan.Holes, 0)
+	s := r.stager(r.o.Store)
+	if err := s.build(ctx); err != nil {
+		return err
+	}
+	r.phase(PhasePlace)
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	moved, err := s.place(&r.tree.Entries[0])
+	r.res.Quarantined = append(r.res.Quarantined, moved...)
+	if err != nil {
+		return s.explain(fmt.Errorf("put %q in place: %w", r.plan.Name, err))
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.res.Fetched = r.now.Fetched
+	r.res.Reused = r.plan.Bytes - r.now.Fetched
+	return nil
+}
+
+// pointers writes the pointer files that are not right yet.
+func (r *runner) pointers(ctx context.Context) error {
+	for _, p := range r.plan.Pointers {
+		if pointerRight(r.area.root, p) {
+			continue
+		}
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+		if err := r.open(); err != nil {
+			return err
+		}
+		if err := r.stager(r.o.Store).pointer(&r.tree.Entries[0], p); err != nil {
+			return fmt.Errorf("write the pointer file %q: %w", p.Path, err)
+		}
+	}
+	return nil
+}
+
+// open makes the session, once.
+func (r *runner) open() (err error) {
+	if r.sess == nil {
+		r.o.at("session")
+		r.sess, err = r.area.openSession(r.tree.ID)
+	}
+	return err
+}
+
+// close removes the session, if there is one.
+func (r *runner) close() error {
+	if r.sess == nil {
+		return nil
+	}
+	r.o.at("close")
+	s := r.sess
+	r.sess = nil
+	return s.remove()
+}
+
+func (r *runner) stager(store *commit.Store) *stager {
+	wait := backoff
+	if r.o.test.wait != nil {
+		wait = r.o.test.wait
+	}
+	return &stager{
+		o: r.o, plan: r.plan, sess: r.sess, owner: r.owner, warn: r.warn,
+		moved: func(n int64) { r.advance(n, 0) },
+		fetch: &fetcher{
+			id: r.tree.ID, bucket: store.Bucket(), key: store.Key, pool: r.pool, wait: wait,
+			count: func(n int64) { r.advance(n, n) },
+		},
+	}
+}
+
+func (r *runner) phase(p Phase) {
+	r.mu.Lock()
+	r.now.Phase = p
+	r.mu.Unlock()
+	r.advance(0, 0)
+}
+
+// advance counts bytes and tells the caller.
+func (r *runner) advance(done, fetched int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.now.Done += done
+	r.now.Fetched += fetched
+	if r.o.Progress != nil {
+		r.o.Progress(r.now)
+	}
+}
+
+// warn records a warning, once, and logs it.
+func (r *runner) warn(text string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.seen[text] {
+		return
+	}
+	if r.seen == nil {
+		r.seen = map[string]bool{}
+	}
+	r.seen[text] = true
+	r.res.Warnings = append(r.res.Warnings, text)
+	r.o.Logger.Warn("restore", "step", r.tree.ID.Step, "attempt", r.tree.ID.Attempt, "reason", text)
+}

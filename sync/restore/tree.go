@@ -1,0 +1,180 @@
+package restore
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/ckptsync/ckptsync/commit"
+)
+
+// Selection says what of a commit is wanted.
+type Selection struct {
+	Node    int  // the node that restores; its own files win over others' (R5)
+	OwnPart bool // only what this node saved itself
+	// Include and Exclude are patterns as of path.Match, relative to the step;
+	// a component "**" stands for any number of directories, and a pattern
+	// that matches a directory for all in it. No Include means everything.
+	Include []string
+	Exclude []string
+}
+
+// Tree is what a commit says should be there, for one node: the union of the
+// parts by rule R5, filtered, and checked as a whole.
+type Tree struct {
+	ID       commit.ID
+	Name     string  // the step's path below the root
+	Entries  []Entry // ascending by Rel; the step itself is the first
+	Pointers []commit.Pointer
+
+	// listed holds the paths of the whole commit, so that a filtered restore
+	// does not take the files it leaves out for strangers.
+	listed map[string]bool
+}
+
+// Entry is one file, directory or link of a Tree.
+type Entry struct {
+	Rel     string // relative to the step; "." is the step itself
+	Node    int    // whose version it is
+	Implied bool   // a directory that no manifest lists; it gets default modes
+	commit.File
+}
+
+// NewTree merges the parts of a commit for one node. Identical content is one
+// entry; of different content the node's own version counts, else the lowest
+// node's. Manifests that ask for anything a restore must not do are refused
+// whole, with a *RefusedError, also if the selection would leave it out.
+func NewTree(m *commit.Marker, parts []*commit.Manifest, sel Selection) (*Tree, error) {
+	filter, err := newFilter(sel.Include, sel.Exclude)
+	if err != nil {
+		return nil, err
+	}
+	refuse := func(err error) error {
+		return &RefusedError{ID: m.ID, Reason: "its manifests do not hold up", Err: err}
+	}
+	if err := checkParts(m, parts); err != nil {
+		return nil, refuse(err)
+	}
+	ordered := preferred(parts, sel)
+	if len(ordered) == 0 {
+		return nil, fmt.Errorf("node %d saved no part of commit %s; leave out --own-part to get the others' files", sel.Node, m.ID)
+	}
+	t := &Tree{ID: m.ID, Name: m.Name, listed: map[string]bool{}}
+	byPath := t.merge(ordered)
+	if err := t.addImplied(byPath); err != nil {
+		return nil, refuse(err)
+	}
+	if err := checkTree(t, byPath); err != nil {
+		return nil, refuse(err)
+	}
+	t.choose(byPath, filter)
+	return t, nil
+}
+
+// preferred orders the parts: the node's own first, then ascending.
+func preferred(parts []*commit.Manifest, sel Selection) []*commit.Manifest {
+	var out []*commit.Manifest
+	for _, p := range parts {
+		if !sel.OwnPart || p.Node == sel.Node {
+			out = append(out, p)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b *commit.Manifest) int {
+		if (a.Node == sel.Node) != (b.Node == sel.Node) {
+			if a.Node == sel.Node {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Compare(a.Node, b.Node)
+	})
+	return out
+}
+
+// merge takes of each path the first version in the order of parts.
+func (t *Tree) merge(parts []*commit.Manifest) map[string]*Entry {
+	byPath := map[string]*Entry{}
+	pointers := map[string]bool{}
+	for _, p := range parts {
+		for _, f := range p.Files {
+			if byPath[f.Path] == nil {
+				byPath[f.Path] = &Entry{Rel: relTo(t.Name, f.Path), Node: p.Node, File: f}
+			}
+		}
+		for _, ptr := range p.Pointers {
+			if !pointers[ptr.Path] {
+				pointers[ptr.Path] = true
+				t.Pointers = append(t.Pointers, ptr)
+			}
+		}
+	}
+	return byPath
+}
+
+// addImplied adds the directories that entries lie in and no manifest lists.
+func (t *Tree) addImplied(byPath map[string]*Entry) error {
+	for _, p := range sortedKeys(byPath) {
+		for dir := parentOf(p); p != t.Name && dir != ""; dir = parentOf(dir) {
+			switch e := byPath[dir]; {
+			case e == nil:
+				byPath[dir] = &Entry{
+					Rel: relTo(t.Name, dir), Node: byPath[p].Node, Implied: true,
+					File: commit.File{Path: dir, Type: commit.TypeDir, Mode: 0o755, UID: byPath[p].UID, GID: byPath[p].GID},
+				}
+			case e.Type != commit.TypeDir:
+				return fmt.Errorf("%q lies in %q, which is a %s", p, dir, e.Type)
+			}
+			if dir == t.Name {
+				break
+			}
+		}
+	}
+	return nil
+}
+
+// choose fills Entries with what the filter keeps, and the directories that
+// lead there.
+func (t *Tree) choose(byPath map[string]*Entry, f *filter) {
+	keep := map[string]bool{t.Name: true}
+	for p, e := range byPath {
+		t.listed[e.Rel] = true
+		if !f.active() || e.Rel == "." || !f.keep(e.Rel) {
+			continue
+		}
+		for ; p != t.Name; p = parentOf(p) {
+			keep[p] = true
+		}
+	}
+	for _, p := range sortedKeys(byPath) {
+		if !f.active() || keep[p] {
+			t.Entries = append(t.Entries, *byPath[p])
+		}
+	}
+}
+
+// relTo is the path of p relative to the step called name.
+func relTo(name, p string) string {
+	if p == name {
+		return "."
+	}
+	return strings.TrimPrefix(p, name+"/")
+}
+
+// parentOf is the directory of a clean relative path; "" above the first.
+func parentOf(p string) string {
+	i := strings.LastIndexByte(p, '/')
+	if i < 0 {
+		return ""
+	}
+	return p[:i]
+}
+
+func sortedKeys(m map[string]*Entry) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
