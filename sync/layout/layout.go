@@ -58,6 +58,10 @@ type Verdict struct {
 	// Reasons say exactly why the step is not complete: which file, what is
 	// wrong with it. Sorted; none means that the files are all there and whole.
 	Reasons []string
+	// Absent are those of Reasons that only say that something is not there.
+	// On one node of several they may be the other nodes' files: what such a
+	// node may seal has no other reasons, and the union of all parts has none.
+	Absent []string
 	// Voided names the files that are newer than the evidence that vouches for
 	// them (protocol R3). Such a step is complete only if a newer step appeared
 	// after the last of those changes; [Verdict.Settle] does not help.
@@ -118,10 +122,12 @@ type Spec struct {
 	Name        string `yaml:"name" json:"name"`
 	Description string `yaml:"description,omitempty" json:"description,omitempty"`
 	// Step is the pattern of a step's path below the root: literal text, globs
-	// within a component, and {step} for the digits of its number. Without
-	// {step} the number is 0 and each new save is a revision.
+	// within a component, and {step} for the digits of its number, all of the
+	// digits that stand there. Without {step} the number is 0 and each new save
+	// is a revision.
 	Step string `yaml:"step" json:"step"`
-	// Kind is "dir" (default) or "file".
+	// Kind is "dir" (default), "file" or "any"; of a step that is a file only
+	// the format of that file is judged.
 	Kind string `yaml:"kind,omitempty" json:"kind,omitempty"`
 	// Required files must exist, be non-empty unless Empty matches them, and
 	// pass the format check of their extension. A glob must match at least one.
@@ -131,8 +137,10 @@ type Spec struct {
 	// Marker is a file written last; it is the evidence. Without one the
 	// evidence is that the required files are there and quiet (weak).
 	Marker string `yaml:"marker,omitempty" json:"marker,omitempty"`
-	// Forbidden entries mean that a save is under way ("{name}-unfinished" is
-	// taken relative to the root when it begins with "/").
+	// Forbidden entries mean that a save is under way. They are relative to
+	// the step, or to the root when they begin with "/"; {name} stands for the
+	// step's path, {stem} for that without its extension, {step} for the digits
+	// as spelled ("/{stem}-unfinished").
 	Forbidden []string `yaml:"forbidden,omitempty" json:"forbidden,omitempty"`
 	// Empty files are allowed to have no bytes. *.py, *.lock and the marker
 	// always are.
@@ -144,7 +152,8 @@ type Spec struct {
 	// Exact files make a step resume exactly when all are there; if some are
 	// missing it is weights-only. None: unknown.
 	Exact []string `yaml:"exact,omitempty" json:"exact,omitempty"`
-	// Settle is how long a step must have been quiet; 0 means the default.
+	// Settle is how long a step must have been quiet; 0 means DefaultSettle
+	// with a marker, DefaultWeakSettle without.
 	Settle time.Duration `yaml:"settle,omitempty" json:"settle,omitempty"`
 	// Pointers are files that name the newest step, written on restore.
 	Pointers []Pointer `yaml:"pointers,omitempty" json:"pointers,omitempty"`

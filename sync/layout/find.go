@@ -1,0 +1,340 @@
+package layout
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+)
+
+// Names that Choose gives a meaning of their own.
+const (
+	Auto    = "auto"    // every layout is asked, and the content decides
+	Generic = "generic" // no layout: a hint to write a Spec
+)
+
+// Likeness says how much a step's content speaks for a layout.
+type Likeness int
+
+// The degrees of Likeness.
+const (
+	Hardly Likeness = iota // nothing in it does
+	Maybe                  // something that other layouts may write too
+	Surely                 // something that this layout alone writes, or all it asks for
+)
+
+// Prober is kept by layouts whose step names others use as well. A layout that
+// does not keep it counts as Maybe.
+type Prober interface {
+	// Probe looks at what the step holds. It must be cheap: names, no content.
+	Probe(fsys fs.FS, s Step) Likeness
+}
+
+// Builtins returns the layouts that need no configuration.
+func Builtins() []Layout { return []Layout{hfTrainer{}} }
+
+// Choose returns the layouts that --layout name means, given the specs of the
+// configuration: all of them for "auto" (or ""), the specs first, else one.
+func Choose(name string, specs []Spec) ([]Layout, error) {
+	var custom []Layout
+	var errs []error
+	seen := map[string]bool{}
+	for _, b := range Builtins() {
+		seen[b.Name()] = true
+	}
+	for _, s := range specs {
+		if seen[s.Name] {
+			errs = append(errs, fmt.Errorf("layout %q: there is one of that name already; choose another", s.Name))
+			continue
+		}
+		seen[s.Name] = true
+		l, err := New(s)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		custom = append(custom, l)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	all := append(custom, Builtins()...)
+	switch name {
+	case "", Auto:
+		return all, nil
+	case Generic:
+		return nil, errors.New(`layout "generic" needs to be told what a step is: describe it under "layouts:" in the configuration file, ` +
+			`and give its name here`)
+	}
+	var names []string
+	for _, l := range all {
+		if l.Name() == name {
+			return []Layout{l}, nil
+		}
+		names = append(names, l.Name())
+	}
+	return nil, fmt.Errorf("layout %q is not known; there are %s, %s, and those that the configuration file describes",
+		name, Auto, strings.Join(names, ", "))
+}
+
+// Finder finds the steps below a root. It is safe for concurrent use.
+type Finder struct {
+	layouts  []Layout
+	patterns []*pattern // of the layouts; nil where a spec has none
+	depth    int
+}
+
+// NewFinder returns a finder that asks these layouts. Where the content of an
+// entry speaks equally for two of them, one made by [New] wins over a built-in
+// one; else the entry is ignored, with a reason.
+func NewFinder(layouts ...Layout) *Finder {
+	f := &Finder{layouts: layouts}
+	for _, l := range layouts {
+		p, err := compile(l.Spec().Step)
+		if err != nil {
+			p = nil
+		}
+		f.patterns = append(f.patterns, p)
+		f.depth = max(f.depth, l.Depth())
+	}
+	return f
+}
+
+// Layout returns the layout of that name among those of the finder, nil if
+// there is none. A Step's Layout names one.
+func (f *Finder) Layout(name string) Layout {
+	for _, l := range f.layouts {
+		if l.Name() == name {
+			return l
+		}
+	}
+	return nil
+}
+
+// Judge judges a step by the layout that claims it.
+func (f *Finder) Judge(fsys fs.FS, s Step) (Verdict, error) {
+	l := f.Layout(s.Layout)
+	if l == nil {
+		return Verdict{Step: s}, fmt.Errorf("step %s: layout %q is not known", s.Name, s.Layout)
+	}
+	return l.Judge(fsys, s)
+}
+
+// Found is what lies below a root.
+type Found struct {
+	Steps   []Step    // ascending by number; no two have the same
+	Ignored []Ignored // by path: what looks like a step and is none, and what could not be listed
+}
+
+// Find lists the root as deep as the layouts' step names go, and no step's
+// inside. Its error means that the root itself could not be listed. What
+// vanishes while it looks is passed over.
+//
+// If several names have the same number, the shortest counts, of equally long
+// ones the first in byte order; the others are ignored with a reason.
+func (f *Finder) Find(fsys fs.FS) (Found, error) {
+	w := walk{Finder: f, fsys: fsys}
+	entries, err := fs.ReadDir(fsys, ".")
+	if err != nil {
+		return Found{}, fmt.Errorf("list the root: %w", err)
+	}
+	w.look(".", entries, 1)
+	w.dedupe()
+	slices.SortFunc(w.found.Ignored, func(a, b Ignored) int {
+		return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Reason, b.Reason))
+	})
+	return w.found, nil
+}
+
+type walk struct {
+	*Finder
+	fsys  fs.FS
+	found Found
+}
+
+func (w *walk) ignore(path, format string, args ...any) {
+	w.found.Ignored = append(w.found.Ignored, Ignored{Path: path, Reason: fmt.Sprintf(format, args...)})
+}
+
+func (w *walk) look(dir string, entries []fs.DirEntry, depth int) {
+	for _, d := range entries {
+		name := path.Join(dir, d.Name())
+		if w.entry(name, d) || depth >= w.depth || !d.IsDir() {
+			continue
+		}
+		inner, err := fs.ReadDir(w.fsys, name)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+		case err != nil:
+			w.ignore(name, "cannot be listed: %s", cause(err))
+		default:
+			w.look(name, inner, depth+1)
+		}
+	}
+}
+
+// entry reports whether an entry is settled: a step, or nothing to descend
+// into.
+func (w *walk) entry(name string, d fs.DirEntry) (settled bool) {
+	if glob, ok := matchName(append(append([]string(nil), temporary...), besides...), name); ok {
+		if w.resembles(name) {
+			w.ignore(name, "is no step: names like %s are not", glob)
+		}
+		return true
+	}
+	if d.Type()&fs.ModeSymlink != 0 {
+		w.link(name)
+		return true
+	}
+	var claims []Layout
+	for _, l := range w.layouts {
+		if _, ok := l.Match(name, d.IsDir()); ok {
+			claims = append(claims, l)
+		}
+	}
+	if len(claims) > 0 {
+		w.claim(name, d.IsDir(), claims)
+		return true
+	}
+	w.nearMiss(name, d)
+	return false
+}
+
+// claim settles which of the layouts that match its name a step belongs to.
+func (w *walk) claim(name string, dir bool, claims []Layout) {
+	if len(claims) > 1 {
+		claims = w.likeliest(name, dir, claims)
+	}
+	if len(claims) > 1 {
+		var names []string
+		for _, l := range claims {
+			names = append(names, l.Name())
+		}
+		w.ignore(name, "could be of layout %s: say which with --layout", strings.Join(names, " or "))
+		return
+	}
+	s, _ := claims[0].Match(name, dir)
+	w.found.Steps = append(w.found.Steps, s)
+}
+
+// likeliest returns the layouts for which the content speaks most.
+func (w *walk) likeliest(name string, dir bool, claims []Layout) []Layout {
+	best, out := Hardly, []Layout(nil)
+	for _, l := range claims {
+		like := Maybe
+		if p, ok := l.(Prober); ok {
+			s, _ := l.Match(name, dir)
+			like = p.Probe(w.fsys, s)
+		}
+		switch {
+		case like > best:
+			best, out = like, []Layout{l}
+		case like == best:
+			out = append(out, l)
+		}
+	}
+	if best == Hardly { // nothing in it yet: any of them says so
+		return out[:1]
+	}
+	custom := slices.DeleteFunc(slices.Clone(out), func(l Layout) bool { _, ok := l.(*generic); return !ok })
+	if len(custom) > 0 {
+		return custom
+	}
+	return out
+}
+
+// link explains why a link that looks like a step is none.
+func (w *walk) link(name string) {
+	named := w.resembles(name)
+	for _, l := range w.layouts {
+		for _, dir := range []bool{true, false} {
+			if _, ok := l.Match(name, dir); ok {
+				named = true
+			}
+		}
+	}
+	if !named {
+		return
+	}
+	target, err := fs.ReadLink(w.fsys, name)
+	if err != nil {
+		w.ignore(name, "is a symbolic link that cannot be read: %s", cause(err))
+		return
+	}
+	switch dest, _, err := resolve(w.fsys, name); {
+	case errors.Is(err, errOutside):
+		w.ignore(name, "is a symbolic link out of the root, to %s: what it leads to is not uploaded", target)
+	case errors.Is(err, errLoop):
+		w.ignore(name, "is a symbolic link that leads to itself")
+	case err != nil:
+		w.ignore(name, "is a symbolic link to %s, which is not there", target)
+	default:
+		w.ignore(name, "is a symbolic link to %s, which is judged under its own name", dest)
+	}
+}
+
+func (w *walk) resembles(name string) bool {
+	for _, p := range w.patterns {
+		if p != nil && p.resembles(name) {
+			return true
+		}
+	}
+	return false
+}
+
+// nearMiss gives a notice for an entry that looks like a step and is none.
+func (w *walk) nearMiss(name string, d fs.DirEntry) {
+	for i, p := range w.patterns {
+		if p == nil {
+			continue
+		}
+		l := w.layouts[i]
+		_, fits, err := p.match(name)
+		switch {
+		case err != nil:
+			w.ignore(name, "is no step: %v", err)
+			return
+		case fits && d.IsDir():
+			w.ignore(name, "is no step of layout %s: it is a directory, not a file", l.Name())
+			return
+		case fits:
+			w.ignore(name, "is no step of layout %s: it is %s, not a directory", l.Name(), fileKind(d.Type()))
+			return
+		}
+	}
+	if w.resembles(name) {
+		var texts []string
+		for _, p := range w.patterns {
+			if p != nil && p.resembles(name) {
+				texts = append(texts, p.text)
+			}
+		}
+		w.ignore(name, "is no step: its name is not %s", strings.Join(unique(texts), " or "))
+	}
+}
+
+func fileKind(mode fs.FileMode) string {
+	if mode.IsRegular() {
+		return "a file"
+	}
+	return kindOf(mode)
+}
+
+// dedupe sorts the steps and keeps one of each number.
+func (w *walk) dedupe() {
+	slices.SortFunc(w.found.Steps, func(a, b Step) int {
+		return cmp.Or(cmp.Compare(a.Number, b.Number), cmp.Compare(len(a.Name), len(b.Name)), cmp.Compare(a.Name, b.Name))
+	})
+	kept := w.found.Steps[:0]
+	for _, s := range w.found.Steps {
+		if n := len(kept); n > 0 && kept[n-1].Number == s.Number {
+			w.ignore(s.Name, "has the number %d, as %s has, which is the shorter name or the first", s.Number, kept[n-1].Name)
+			continue
+		}
+		kept = append(kept, s)
+	}
+	w.found.Steps = kept
+}

@@ -1,0 +1,245 @@
+package layout
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ckptsync/ckptsync/commit"
+	"github.com/ckptsync/ckptsync/sync/layout/format"
+)
+
+// Defaults of [Verdict.Settle].
+const (
+	DefaultSettle     = 5 * time.Second  // with a file that is written last
+	DefaultWeakSettle = 30 * time.Second // where presence is the only evidence
+)
+
+// maxNamed bounds how many files one kind of reason names.
+const maxNamed = 8
+
+// judge gathers a verdict on the step that its tree shows.
+type judge struct {
+	*tree
+	v      Verdict
+	empty  []string        // globs of files that may be empty
+	broken map[string]bool // files with a reason of their own
+}
+
+func newJudge(t *tree, empty []string) *judge {
+	return &judge{tree: t, empty: empty, broken: map[string]bool{}, v: Verdict{Step: t.step, Resume: commit.ResumeUnknown}}
+}
+
+// absentf adds a reason that says that something is not there.
+func (j *judge) absentf(format string, args ...any) {
+	r := fmt.Sprintf(format, args...)
+	j.reasons = append(j.reasons, r)
+	j.v.Absent = append(j.v.Absent, r)
+}
+
+// missing says that a file is not there, or why what is there does not count.
+func (j *judge) missing(rel string) {
+	if why, ok := j.astray[rel]; ok {
+		j.reasonf("%s is %s: its bytes would not be saved", rel, why)
+		return
+	}
+	j.absentf("missing %s", rel)
+}
+
+// name is how a reason names a file of the step.
+func (j *judge) name(rel string) string {
+	if rel == "." {
+		return j.step.Name
+	}
+	return rel
+}
+
+// spoil gives a file a reason of its own.
+func (j *judge) spoil(rel, format string, args ...any) {
+	j.broken[rel] = true
+	j.reasonf(format, args...)
+}
+
+// files opens every file of the step: one that cannot be read, is empty though
+// it should not be, or whose format says that it is torn, is a reason.
+func (j *judge) checkFiles() {
+	for _, rel := range j.sorted {
+		j.checkFile(rel, j.files[rel])
+	}
+}
+
+func (j *judge) mayBeEmpty(rel string) bool {
+	if _, ok := matchName(emptyAlways, rel); ok {
+		return true
+	}
+	return matchAny(j.empty, rel)
+}
+
+func (j *judge) checkFile(rel string, e *entry) {
+	if e.size == 0 {
+		if !j.mayBeEmpty(rel) && path.Ext(rel) != ".distcp" { // those by their metadata
+			j.spoil(rel, "%s is empty", j.name(rel))
+		}
+		return
+	}
+	h, err := j.open(rel)
+	if errors.Is(err, errName) {
+		j.warnf("the name of %q is not valid UTF-8: its format was not checked", rel)
+		return
+	}
+	if err != nil {
+		j.spoil(rel, "cannot read %s: %s", j.name(rel), cause(err))
+		return
+	}
+	defer h.Close()
+	if h.size != e.size {
+		j.spoil(rel, "%s changed while it was looked at: from %d to %d bytes", j.name(rel), e.size, h.size)
+		return
+	}
+	res := format.Check(j.full(rel), h, e.size)
+	switch {
+	case res.Err != nil:
+		j.spoil(rel, "cannot read %s: %s", j.name(rel), cause(res.Err))
+	case res.Problem != "":
+		j.spoil(rel, "%s: %s", j.name(rel), res.Problem)
+	}
+	for _, w := range res.Warnings {
+		j.warnf("%s: %s", j.name(rel), w)
+	}
+}
+
+// checkIndexes holds every Hugging Face index against the shards it names.
+func (j *judge) checkIndexes() {
+	for _, rel := range j.sorted {
+		if strings.HasSuffix(rel, ".index.json") && !j.broken[rel] {
+			j.checkIndex(rel)
+		}
+	}
+}
+
+func (j *judge) checkIndex(rel string) {
+	h, err := j.open(rel)
+	if err != nil {
+		j.spoil(rel, "cannot read %s: %s", rel, cause(err))
+		return
+	}
+	defer h.Close()
+	ix, err := format.ReadIndex(h, h.size)
+	if err != nil {
+		return // an index of something else, or one with a reason already
+	}
+	dir, there := path.Dir(rel), 0
+	var gone []string
+	for shard := range ix.Shards {
+		if p := path.Join(dir, shard); j.files[p] != nil {
+			there++
+		} else {
+			gone = append(gone, p)
+		}
+	}
+	slices.Sort(gone)
+	if whole := strings.TrimSuffix(rel, ".index.json"); there == 0 && j.files[whole] != nil {
+		j.warnf("%s is stale: no shard that it names is there, beside a whole %s", rel, path.Base(whole))
+		return
+	}
+	for i, p := range gone {
+		if i == maxNamed {
+			j.absentf("%s names %d more missing shards", rel, len(gone)-i)
+			break
+		}
+		if why, ok := j.astray[p]; ok {
+			j.reasonf("%s names %s, which is %s", rel, p, why)
+		} else {
+			j.absentf("%s names missing %s", rel, p)
+		}
+	}
+	for shard, tensors := range ix.Shards {
+		p := path.Join(dir, shard)
+		if j.files[p] != nil && !j.broken[p] && path.Ext(p) == ".safetensors" {
+			j.checkShard(rel, p, tensors)
+		}
+	}
+}
+
+// checkShard looks whether a shard holds the tensors that the index says.
+func (j *judge) checkShard(index, shard string, tensors []string) {
+	h, err := j.open(shard)
+	if err != nil {
+		return // which has a reason already
+	}
+	defer h.Close()
+	want := make(map[string]bool, len(tensors))
+	for _, t := range tensors {
+		want[t] = true
+	}
+	if err := format.SafetensorsNames(h, h.size, func(t string) { delete(want, t) }); err != nil || len(want) == 0 {
+		return
+	}
+	first := ""
+	for t := range want {
+		if first == "" || t < first {
+			first = t
+		}
+	}
+	if len(want) == 1 {
+		j.spoil(shard, "%s lacks tensor %.200s, which %s says it holds", shard, first, index)
+		return
+	}
+	j.spoil(shard, "%s lacks tensor %.200s and %d more, which %s says it holds", shard, first, len(want)-1, index)
+}
+
+// vouch sets the evidence, and voids it for the files that are newer than the
+// newest part of it and not late.
+func (j *judge) vouch(evidence, late []string) {
+	var limit time.Time
+	j.v.Evidence = evidence
+	for _, rel := range evidence {
+		if e := j.files[rel]; e != nil && e.mtime.After(limit) {
+			limit = e.mtime
+		}
+	}
+	for _, rel := range j.sorted {
+		e := j.files[rel]
+		if matchAny(late, rel) && !slices.Contains(evidence, rel) {
+			j.v.Late = append(j.v.Late, rel)
+			continue
+		}
+		if !e.link && len(evidence) > 0 && e.mtime.After(limit) {
+			j.v.Voided = append(j.v.Voided, rel)
+		}
+	}
+}
+
+// verdict completes and returns the verdict.
+func (j *judge) verdict() Verdict {
+	for _, rel := range j.sorted {
+		e := j.files[rel]
+		if e.link {
+			continue
+		}
+		j.v.Files++
+		j.v.Bytes += e.size
+		if j.v.Oldest.IsZero() || e.mtime.Before(j.v.Oldest) {
+			j.v.Oldest = e.mtime
+		}
+		if e.mtime.After(j.v.Newest) {
+			j.v.Newest = e.mtime
+		}
+	}
+	j.v.Reasons, j.v.Warnings, j.v.Skip = unique(j.reasons), unique(j.warn), unique(j.skip)
+	j.v.Absent = unique(j.v.Absent)
+	return j.v
+}
+
+// unique sorts a list and drops repetitions; an empty one becomes nil.
+func unique(list []string) []string {
+	slices.Sort(list)
+	list = slices.Compact(list)
+	if len(list) == 0 {
+		return nil
+	}
+	return list
+}
