@@ -25,7 +25,7 @@ func Keys() []string {
 		"per%cent", "per%20cent", "%2e%2e", "%", "%zz", "amp&ersand", "eq=ual", "epoch=0-val/loss=0.41.ckpt", "semi;colon",
 		"comma,", "at@sign", "dollar$", "star*", "bra[ck]et", "bra{ce}", "paren(s)", "quote'single", `quote"double`, "back`tick",
 		`back\slash`, `dev\foldera\file.bin`, "pipe|", "less<than", "tilde~", "~tilde", "ca^ret", "exclaim!", "colon:x", "minus-", "-minus", "--help",
-		"_under", "dot.", "..dots", "...", "..x/part.bin", ".hidden", ".hidden/file", "d/.metadata", "x.attrs", "d.attrs/x.attrs",
+		"_under", "dot.", "..dots", "...", "..x/part.bin", ".hidden", ".hiddendir/file", "d/.metadata", "x.attrs", "d.attrs/x.attrs",
 		"file.tmp", "tmp/file", ".tmp-123456", ".tmp/x", "x.part", "x.partial", ".x.swp", "x~", ".#lock", ".nfs0000000000000001",
 		"upload-1", ".uploads/x", "lost+found/x", ".ckptsync/probe/x", ".minio.sys.x", "__0x2f__", "name.lock", "name.json.tmp-1",
 		"ünïcödé", "日本語/チェックポイント", "emoji-😀", "combining-e\u0301", "composed-\u00e9", "nbsp-\u00a0-", "zwj-\u200d-", "rtl-\u202e-", "ÿ", "\U0010ffff",

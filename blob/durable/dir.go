@@ -87,6 +87,26 @@ func (f *File) Discard() {
 	f.d.root.Remove(filepath.FromSlash(f.name))
 }
 
+// WriteFile makes name hold exactly data, replacing what was there.
+func (d *Dir) WriteFile(name string, data []byte, perm fs.FileMode) error {
+	return d.place(name, data, perm, d.Replace)
+}
+
+func (d *Dir) place(name string, data []byte, perm fs.FileMode, move func(temp, name string) error) error {
+	f, err := d.Create(path.Join(path.Dir(name), TempName(path.Base(name))), perm)
+	if err != nil {
+		return err
+	}
+	defer f.Discard()
+	if _, err := f.Write(data); err != nil {
+		return err
+	}
+	if err := f.Commit(); err != nil {
+		return err
+	}
+	return move(f.Name(), name)
+}
+
 // Replace moves a committed file to name, over what is there, and fsyncs the
 // directory of name.
 func (d *Dir) Replace(temp, name string) error {
@@ -181,6 +201,12 @@ func (d *Dir) Remove(name string) error {
 	return d.Sync(path.Dir(name))
 }
 
+// RemoveDir removes an empty directory and nothing else: not a file that took
+// its name a moment ago (on Windows only nearly so). It does not fsync.
+func (d *Dir) RemoveDir(name string) error {
+	return d.full(d.removeDir(filepath.FromSlash(name)))
+}
+
 // Clean removes the regular files directly in dir whose names match and that
 // were last changed more than age ago, by the clock of the file system, which
 // is asked with a file of its own. It returns how many.
@@ -217,7 +243,7 @@ func (d *Dir) old(dir string, age time.Duration, match func(string) bool) ([]str
 	if len(candidates) == 0 {
 		return nil, nil
 	}
-	now, err := d.now(dir)
+	now, err := d.Now(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -243,8 +269,9 @@ func (d *Dir) readDir(dir string) ([]fs.DirEntry, error) {
 	return entries, d.full(err)
 }
 
-// now is the time by the clock that stamps files in dir.
-func (d *Dir) now(dir string) (time.Time, error) {
+// Now is the time by the clock that stamps files in dir, which need not be this
+// host's. It asks by making a file there.
+func (d *Dir) Now(dir string) (time.Time, error) {
 	f, err := d.Create(path.Join(dir, TempName("clock")), 0o600)
 	if err != nil {
 		return time.Time{}, err

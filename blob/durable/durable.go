@@ -44,35 +44,24 @@ const tempInfix = ".tmp-"
 // WriteFile makes path hold exactly data, replacing what was there. The
 // directory must exist.
 func WriteFile(path string, data []byte, perm fs.FileMode) error {
-	return place(path, data, perm, (*Dir).Replace)
+	d, err := OpenDir(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.WriteFile(filepath.Base(path), data, perm)
 }
 
 // CreateFile is WriteFile for a name that must not exist yet: of any number of
 // concurrent calls, in any processes, one succeeds and the others return an
 // error that matches fs.ErrExist.
 func CreateFile(path string, data []byte, perm fs.FileMode) error {
-	return place(path, data, perm, (*Dir).Publish)
-}
-
-func place(path string, data []byte, perm fs.FileMode, move func(d *Dir, temp, name string) error) error {
 	d, err := OpenDir(filepath.Dir(path))
 	if err != nil {
 		return err
 	}
 	defer d.Close()
-	base := filepath.Base(path)
-	f, err := d.Create(TempName(base), perm)
-	if err != nil {
-		return err
-	}
-	defer f.Discard()
-	if _, err := f.Write(data); err != nil {
-		return err
-	}
-	if err := f.Commit(); err != nil {
-		return err
-	}
-	return move(d, f.Name(), base)
+	return d.place(filepath.Base(path), data, perm, d.Publish)
 }
 
 // TempName is a name beside name that CleanTemps recognizes, new each time. It

@@ -4,7 +4,9 @@ package durable
 
 import (
 	"errors"
+	"io/fs"
 	"os"
+	"path/filepath"
 
 	"golang.org/x/sys/unix"
 )
@@ -27,4 +29,16 @@ func cannotLink(err error) bool {
 		}
 	}
 	return false
+}
+
+func (d *Dir) removeDir(name string) error {
+	parent, err := d.root.Open(filepath.Dir(name))
+	if err != nil {
+		return err
+	}
+	defer parent.Close()
+	if err := unix.Unlinkat(int(parent.Fd()), filepath.Base(name), unix.AT_REMOVEDIR); err != nil {
+		return &fs.PathError{Op: "rmdir", Path: name, Err: err}
+	}
+	return nil
 }

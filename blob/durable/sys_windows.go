@@ -2,6 +2,7 @@ package durable
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 
 	"golang.org/x/sys/windows"
@@ -14,4 +15,15 @@ func syncDir(*os.File) error { return nil }
 // the link failed.
 func cannotLink(err error) bool {
 	return errors.Is(err, windows.ERROR_INVALID_FUNCTION) || errors.Is(err, windows.ERROR_NOT_SUPPORTED)
+}
+
+func (d *Dir) removeDir(name string) error {
+	fi, err := d.root.Lstat(name)
+	if err != nil {
+		return err
+	}
+	if !fi.IsDir() {
+		return &fs.PathError{Op: "rmdir", Path: name, Err: errors.New("it is not a directory")}
+	}
+	return d.root.Remove(name)
 }
