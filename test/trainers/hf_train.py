@@ -44,6 +44,7 @@ def parse_arguments(argv):
     parser.add_argument("--bin", action="store_true", help="write the weights as pytorch_model.bin, as older Trainers did, with torch.save")
     parser.add_argument("--legacy", action="store_true", help="write every torch.save in the format from before the zip one")
     parser.add_argument("--fsdp", choices=["sharded", "full"], help="shard the model over the ranks; how its state is saved")
+    parser.add_argument("--deepspeed", type=int, choices=[1, 2, 3], metavar="STAGE", help="train with this ZeRO stage of DeepSpeed")
     parser.add_argument("--hidden", type=int, default=32)
     parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--seed", type=int, default=7)
@@ -105,6 +106,18 @@ def training_arguments(options):
                 "transformer_layer_cls_to_wrap": ["GPT2Block"],
                 "state_dict_type": kind,
             },
+        }
+    if options.deepspeed:
+        os.environ.setdefault("DS_ACCELERATOR", "cpu")
+        # The one kernel that DeepSpeed compiles for a CPU belongs to this environment, not to the person's home.
+        os.environ.setdefault("TORCH_EXTENSIONS_DIR", os.path.join(sys.prefix, "torch_extensions"))
+        more = {
+            "deepspeed": {
+                "zero_optimization": {"stage": options.deepspeed},
+                "train_micro_batch_size_per_gpu": "auto",
+                "zero_allow_untested_optimizer": True,
+                "zero_force_ds_cpu_optimizer": False,
+            }
         }
     return TrainingArguments(
         output_dir=options.output_dir,
