@@ -272,8 +272,12 @@ func cleanHome(dir, staging, quarantine string) error {
 // an entry whose inode is not the one that its name says came here by an
 // exchange.
 func (a *area) cleanSession(session string) error {
-	names, err := readDir(a.home, session)
-	if err != nil && !errors.Is(err, unix.ENOTDIR) {
+	var names []string
+	top, err := a.home.Lstat(session)
+	if err == nil && top.IsDir() {
+		names, err = readDir(a.home, session)
+	}
+	if err != nil {
 		return err
 	}
 	for _, n := range names {

@@ -8,8 +8,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/ckptsync/ckptsync/commit"
 )
 
 // Run restores the commit o.ID and nothing else: it does not fall back. When
@@ -102,7 +100,7 @@ func (r *runner) run(ctx context.Context) error {
 	if r.plan.Whole {
 		r.res.Unchanged, r.res.Reused = true, r.plan.Bytes
 		r.advance(r.plan.Bytes, 0)
-		if err := r.stager(r.o.Store).fixInPlace(r.area.root, local); err != nil {
+		if err := r.stager().fixInPlace(r.area.root, local); err != nil {
 			return err
 		}
 	} else if err := r.bring(ctx); err != nil {
@@ -129,7 +127,7 @@ func (r *runner) bring(ctx context.Context) error {
 	}
 	r.phase(PhaseFetch)
 	r.advance(r.plan.Holes, 0)
-	s := r.stager(r.o.Store)
+	s := r.stager()
 	if err := s.build(ctx); err != nil {
 		return err
 	}
@@ -161,7 +159,7 @@ func (r *runner) pointers(ctx context.Context) error {
 		if err := r.open(); err != nil {
 			return err
 		}
-		if err := r.stager(r.o.Store).pointer(&r.tree.Entries[0], p); err != nil {
+		if err := r.stager().pointer(&r.tree.Entries[0], p); err != nil {
 			return fmt.Errorf("write the pointer file %q: %w", p.Path, err)
 		}
 	}
@@ -188,7 +186,7 @@ func (r *runner) close() error {
 	return s.remove()
 }
 
-func (r *runner) stager(store *commit.Store) *stager {
+func (r *runner) stager() *stager {
 	wait := backoff
 	if r.o.test.wait != nil {
 		wait = r.o.test.wait
@@ -197,7 +195,7 @@ func (r *runner) stager(store *commit.Store) *stager {
 		o: r.o, plan: r.plan, sess: r.sess, owner: r.owner, warn: r.warn,
 		moved: func(n int64) { r.advance(n, 0) },
 		fetch: &fetcher{
-			id: r.tree.ID, bucket: store.Bucket(), key: store.Key, pool: r.pool, wait: wait,
+			id: r.tree.ID, bucket: r.o.Store.Bucket(), key: r.o.Store.Key, pool: r.pool, wait: wait,
 			count: func(n int64) { r.advance(n, n) },
 		},
 	}
