@@ -66,10 +66,13 @@ var codeClass = map[string]error{
 	"NotImplemented": blob.ErrUnsupported, "EntityTooLarge": blob.ErrUnsupported, "EntityTooSmall": blob.ErrUnsupported,
 	"KeyTooLongError": blob.ErrUnsupported, "InvalidRange": blob.ErrUnsupported,
 	// Servers over a directory, where the keys a and a/b exclude each other.
-	"ObjectParentIsFile": blob.ErrUnsupported, "ExistingObjectIsDirectory": blob.ErrUnsupported,
+	"ObjectParentIsFile": blob.ErrUnsupported, directoryCode: blob.ErrUnsupported,
 }
 
-// stale are the codes after which the credentials are worth resolving again.
+// directoryCode is such a server's word for a key that is a directory.
+const directoryCode = "ExistingObjectIsDirectory"
+
+// staleCodes are the codes after which the credentials are worth resolving again.
 var staleCodes = map[string]bool{
 	"ExpiredToken": true, "ExpiredTokenException": true, "TokenRefreshRequired": true, "RequestTimeTooSkewed": true, "RequestExpired": true,
 	"InvalidToken": true, "InvalidAccessKeyId": true, "SignatureDoesNotMatch": true,

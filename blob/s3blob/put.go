@@ -3,6 +3,7 @@ package s3blob
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
@@ -44,9 +45,26 @@ func (b *Bucket) Put(ctx context.Context, key string, src blob.Source, opts *blo
 		return answer{}, nil
 	})
 	if err != nil {
-		return blob.Info{}, err
+		return blob.Info{}, b.directory(ctx, key, err)
 	}
 	return info, nil
+}
+
+// directory looks closer at an error of a server that keeps objects as files:
+// that the key is a directory is final only while something is below it. While
+// another request removes the last object there, it is a matter of time.
+func (b *Bucket) directory(ctx context.Context, key string, err error) error {
+	var e *blob.Error
+	if !errors.As(err, &e) || e.Kind != blob.ErrUnsupported || e.Err == nil || !strings.Contains(e.Err.Error(), directoryCode) {
+		return err
+	}
+	for _, lerr := range b.List(ctx, key+"/") {
+		if lerr == nil {
+			return err
+		}
+		return lerr
+	}
+	return &blob.Error{Op: e.Op, Key: e.Key, Kind: blob.ErrTemporary, Err: e.Err}
 }
 
 // put sends one object with the checksum of mode m.
