@@ -111,14 +111,56 @@ func (h *hfJudge) checkTag(tag string) {
 			prefix, sample = m[1], rel
 		}
 	}
-	want := h.partitions(sample)
-	h.checkOptim(tag, prefix, optim, want)
-	h.checkModel(tag, model, zeroModel, optim)
+	h.plainWeights = len(zeroModel) == 0 // ZeRO-3 alone may write none
+	mps := h.modelState(h.sampleModel(tag, model, zeroModel))
+	h.checkOptim(tag, prefix, optim, h.partitions(sample), mps)
+	h.checkModel(tag, model, zeroModel, optim, mps)
+}
+
+// sampleModel names one file of model states that is there and whole.
+func (h *hfJudge) sampleModel(tag string, model []int, zero ranks) string {
+	for _, mp := range model {
+		if rel := modelFile(tag, mp); !h.broken[rel] {
+			return rel
+		}
+	}
+	for mp, dps := range zero {
+		for _, dp := range dps {
+			if rel := zeroModelFile(tag, dp, mp); !h.broken[rel] {
+				return rel
+			}
+		}
+	}
+	return ""
+}
+
+func modelFile(tag string, mp int) string {
+	return fmt.Sprintf("%s/mp_rank_%02d_model_states.pt", tag, mp)
+}
+
+func zeroModelFile(tag string, dp, mp int) string {
+	return fmt.Sprintf("%s/zero_pp_rank_%d_mp_rank_%02d_model_states.pt", tag, dp, mp)
+}
+
+// modelState reads what a file of model states says of the world, and returns
+// how many model-parallel ranks there are; 0 if it does not say.
+func (h *hfJudge) modelState(rel string) (mps int) {
+	v := h.torchObject(rel)
+	if v == nil {
+		return 0
+	}
+	dp, _ := lookupInt(v, "dp_world_size")
+	mps, _ = lookupInt(v, "mp_world_size")
+	h.world = max(h.world, dp*mps)
+	if s, ok := format.Lookup(v, "lr_scheduler"); ok && s == nil {
+		h.ownScheduler = true
+	}
+	return mps
 }
 
 // checkOptim judges the optimizer's partitions: want of them, if that is
-// known, for each model-parallel rank, and exactly so many.
-func (h *hfJudge) checkOptim(tag, prefix string, optim ranks, want int) {
+// known, for each of mps model-parallel ranks, and exactly so many.
+func (h *hfJudge) checkOptim(tag, prefix string, optim ranks, want, mps int) {
 	name := func(dp, mp int) string {
 		return fmt.Sprintf("%s/%szero_pp_rank_%d_mp_rank_%02d_optim_states.pt", tag, prefix, dp, mp)
 	}
@@ -136,7 +178,7 @@ func (h *hfJudge) checkOptim(tag, prefix string, optim ranks, want int) {
 		h.reasonf("%s holds the partitions of %d ranks where its own count says %d: some are left over from another save", tag, want, known)
 	}
 	world := 0
-	h.contiguous(optim.models(), 0, func(mp int) string { return name(0, mp) })
+	h.contiguous(optim.models(), mps, func(mp int) string { return name(0, mp) })
 	for mp, have := range optim {
 		world += h.contiguous(have, want, func(dp int) string { return name(dp, mp) })
 	}
@@ -145,24 +187,21 @@ func (h *hfJudge) checkOptim(tag, prefix string, optim ranks, want int) {
 
 // checkModel judges the model states: of ZeRO-3 one of every rank, else one
 // of every model-parallel rank.
-func (h *hfJudge) checkModel(tag string, model []int, zero, optim ranks) {
+func (h *hfJudge) checkModel(tag string, model []int, zero, optim ranks, mps int) {
 	if len(zero) > 0 {
 		for _, mp := range zero.models() {
 			want := 0
 			if have := optim[mp]; len(have) > 0 {
 				want = slices.Max(have) + 1
 			}
-			h.contiguous(zero[mp], want, func(dp int) string {
-				return fmt.Sprintf("%s/zero_pp_rank_%d_mp_rank_%02d_model_states.pt", tag, dp, mp)
-			})
+			h.contiguous(zero[mp], want, func(dp int) string { return zeroModelFile(tag, dp, mp) })
 		}
 		return
 	}
-	want := 1
-	if mps := optim.models(); len(mps) > 0 {
-		want = mps[len(mps)-1] + 1
+	if have := optim.models(); len(have) > 0 {
+		mps = max(mps, have[len(have)-1]+1)
 	}
-	h.contiguous(model, want, func(mp int) string { return fmt.Sprintf("%s/mp_rank_%02d_model_states.pt", tag, mp) })
+	h.contiguous(model, max(mps, 1), func(mp int) string { return modelFile(tag, mp) })
 }
 
 // partitions reads how many partitions the optimizer's state was cut into; 0

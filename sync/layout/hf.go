@@ -136,6 +136,9 @@ type hfJudge struct {
 	deepspeed bool           // there is a DeepSpeed tree
 	world     int            // ranks that took part, at least
 	args      trainingArgs
+	// What the DeepSpeed tree says: the scheduler is saved outside it, and the
+	// weights are written beside it too.
+	ownScheduler, plainWeights bool
 }
 
 // evidence names what vouches for the step.
@@ -254,7 +257,7 @@ func (h *hfJudge) resume() {
 	if optimizer == "" {
 		gone = append(gone, h.wantedOptimizer())
 	}
-	if !scheduler && !h.deepspeed { // which keeps it in its own files
+	if !scheduler && (!h.deepspeed || h.ownScheduler) { // DeepSpeed may keep it in its own files
 		gone = append(gone, hfScheduler)
 	}
 	if !rng {

@@ -25,7 +25,7 @@ func (h *hfJudge) weights() {
 		h.missing(hfConfig)
 	case plain && h.files[hfConfig] == nil && !adapters && !h.deepspeed:
 		h.warnf("there is no %s: right only for a model that is no PreTrainedModel", hfConfig)
-	case plain || h.deepspeed || xla:
+	case plain || xla || h.deepspeed && !(configured && h.plainWeights):
 	case configured:
 		// Whoever writes a config writes the weights beside it.
 		h.noWeights()
