@@ -91,7 +91,7 @@ func (r ranks) models() []int {
 // writes them, and the optimizer's partitions of all ranks.
 func (h *hfJudge) checkTag(tag string) {
 	model, zeroModel, optim := []int{}, ranks{}, ranks{}
-	prefix, sample := "", ""
+	prefix, samples := "", []string(nil)
 	for _, rel := range h.sorted {
 		dir, base := path.Split(rel)
 		if dir != tag+"/" {
@@ -108,12 +108,12 @@ func (h *hfJudge) checkTag(tag string) {
 				continue
 			}
 			optim[mp] = append(optim[mp], dp)
-			prefix, sample = m[1], rel
+			prefix, samples = m[1], append(samples, rel)
 		}
 	}
 	h.plainWeights = len(zeroModel) == 0 // ZeRO-3 alone may write none
 	mps := h.modelState(h.sampleModel(tag, model, zeroModel))
-	h.checkOptim(tag, prefix, optim, h.partitions(sample), mps)
+	h.checkOptim(tag, prefix, optim, h.partitions(samples), mps)
 	h.checkModel(tag, model, zeroModel, optim, mps)
 }
 
@@ -204,16 +204,20 @@ func (h *hfJudge) checkModel(tag string, model []int, zero, optim ranks, mps int
 	h.contiguous(model, max(mps, 1), func(mp int) string { return modelFile(tag, mp) })
 }
 
+// maxSamples bounds how many files are asked for a count that all should have.
+const maxSamples = 4
+
 // partitions reads how many partitions the optimizer's state was cut into; 0
-// if that cannot be read.
-func (h *hfJudge) partitions(rel string) int {
-	v := h.torchObject(rel)
-	state, ok := format.Lookup(v, "optimizer_state_dict")
-	if !ok {
-		return 0
+// if that cannot be read. Rank 0's file, the first, cannot be a left-over.
+func (h *hfJudge) partitions(files []string) int {
+	for _, rel := range files[:min(len(files), maxSamples)] {
+		if state, ok := format.Lookup(h.torchObject(rel), "optimizer_state_dict"); ok {
+			if n, ok := lookupInt(state, "partition_count"); ok {
+				return n
+			}
+		}
 	}
-	n, _ := lookupInt(state, "partition_count")
-	return n
+	return 0
 }
 
 // optimizerInModel reports whether the model states of a save without ZeRO

@@ -13,9 +13,10 @@ import (
 )
 
 // Option changes what a Hugging Face step holds.
-type Option func(*hfStep)
+type Option func(*Step)
 
-type hfStep struct {
+// Step is a step that is being described by its Options.
+type Step struct {
 	n          int
 	weights    int // bytes of the weights' data
 	world      int
@@ -27,57 +28,64 @@ type hfStep struct {
 	best       string
 	without    []string
 	extra      []File
+	replaced   []File
 }
 
 // Size sets the bytes of tensor data in the weights (default 4096, rounded up
 // to a multiple of four).
-func Size(bytes int) Option { return func(h *hfStep) { h.weights = (bytes + 3) &^ 3 } }
+func Size(bytes int) Option { return func(h *Step) { h.weights = (bytes + 3) &^ 3 } }
 
 // World makes it the save of w processes: rng_state_0.pth and so on.
-func World(w int) Option { return func(h *hfStep) { h.world = w } }
+func World(w int) Option { return func(h *Step) { h.world = w } }
 
 // Sharded splits the weights over k shards with an index.
-func Sharded(k int) Option { return func(h *hfStep) { h.shards = k } }
+func Sharded(k int) Option { return func(h *Step) { h.shards = k } }
 
 // Seed changes the content of the tensors; two saves of one step differ by it.
-func Seed(s uint64) Option { return func(h *hfStep) { h.seed = s } }
+func Seed(s uint64) Option { return func(h *Step) { h.seed = s } }
 
 // At sets the mtime of the first file; every further one is a millisecond
 // later. The default is a minute per training step after the start of 2026, so
 // that a later step is also newer.
-func At(t time.Time) Option { return func(h *hfStep) { h.base = t } }
+func At(t time.Time) Option { return func(h *Step) { h.base = t } }
 
 // Bin writes pytorch_model.bin instead of safetensors.
-func Bin() Option { return func(h *hfStep) { h.weightKind = "bin" } }
+func Bin() Option { return func(h *Step) { h.weightKind = "bin" } }
 
 // PEFT writes an adapter instead of a model.
-func PEFT() Option { return func(h *hfStep) { h.weightKind = "peft" } }
+func PEFT() Option { return func(h *Step) { h.weightKind = "peft" } }
 
 // FSDP writes the sharded DCP directories of w processes.
 func FSDP(w int) Option {
-	return func(h *hfStep) { h.weightKind, h.world = "fsdp", w }
+	return func(h *Step) { h.weightKind, h.world = "fsdp", w }
 }
 
 // DeepSpeed writes a ZeRO-2 tree of w processes beside the weights.
 func DeepSpeed(w int) Option {
-	return func(h *hfStep) { h.weightKind, h.world = "deepspeed", w }
+	return func(h *Step) { h.weightKind, h.world = "deepspeed", w }
 }
 
 // WeightsOnly is save_only_model=True.
-func WeightsOnly() Option { return func(h *hfStep) { h.weightOnly = true } }
+func WeightsOnly() Option { return func(h *Step) { h.weightOnly = true } }
 
 // Best sets best_model_checkpoint.
-func Best(path string) Option { return func(h *hfStep) { h.best = path } }
+func Best(path string) Option { return func(h *Step) { h.best = path } }
 
 // Without leaves out the files of these names (relative to the step); a save
 // that was cut off.
 func Without(names ...string) Option {
-	return func(h *hfStep) { h.without = append(h.without, names...) }
+	return func(h *Step) { h.without = append(h.without, names...) }
 }
 
-// With adds a file, written after all others.
+// Replace gives the file of that name another content. It keeps its place in
+// the order of writing.
+func Replace(name string, data []byte) Option {
+	return func(h *Step) { h.replaced = append(h.replaced, File{Name: name, Data: data}) }
+}
+
+// With adds a file, written just before trainer_state.json.
 func With(name string, data []byte) Option {
-	return func(h *hfStep) { h.extra = append(h.extra, File{Name: name, Data: data}) }
+	return func(h *Step) { h.extra = append(h.extra, File{Name: name, Data: data}) }
 }
 
 // File is a file of a step, by its path relative to the step.
@@ -95,7 +103,7 @@ func HFName(n int) string { return fmt.Sprintf("checkpoint-%d", n) }
 // order. Default is config.json, model.safetensors, training_args.bin,
 // optimizer.pt, scheduler.pt, rng_state.pth, trainer_state.json.
 func HFFiles(n int, opts ...Option) []File {
-	h := hfStep{n: n, weights: 4096, world: 1, weightKind: "safetensors",
+	h := Step{n: n, weights: 4096, world: 1, weightKind: "safetensors",
 		base: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).Add(time.Duration(n) * time.Minute)}
 	for _, o := range opts {
 		o(&h)
@@ -108,10 +116,15 @@ func HFFiles(n int, opts ...Option) []File {
 	if !h.weightOnly {
 		files = append(files, h.state()...)
 	}
-	files = append(files, File{Name: "trainer_state.json", Data: h.trainerState()})
 	files = append(files, h.extra...)
+	files = append(files, File{Name: "trainer_state.json", Data: h.trainerState()})
 	kept := files[:0]
 	for _, f := range files {
+		for _, r := range h.replaced {
+			if r.Name == f.Name {
+				f.Data = r.Data
+			}
+		}
 		if !h.left(f.Name) {
 			f.MTime = h.base.Add(time.Duration(len(kept)) * time.Millisecond)
 			kept = append(kept, f)
@@ -120,7 +133,7 @@ func HFFiles(n int, opts ...Option) []File {
 	return kept
 }
 
-func (h *hfStep) left(name string) bool {
+func (h *Step) left(name string) bool {
 	for _, w := range h.without {
 		if name == w || strings.HasPrefix(name, w+"/") {
 			return true
@@ -129,7 +142,7 @@ func (h *hfStep) left(name string) bool {
 	return false
 }
 
-func (h *hfStep) model() []File {
+func (h *Step) model() []File {
 	seed := h.seed*1000003 + uint64(h.n)
 	config := File{Name: "config.json", Data: []byte(`{"architectures": ["LlamaForCausalLM"], "hidden_size": 8}` + "\n")}
 	switch {
@@ -150,7 +163,7 @@ func (h *hfStep) model() []File {
 	return []File{config, {Name: "model.safetensors", Data: Safetensors(F32("model.weight", h.weights/4, seed))}}
 }
 
-func (h *hfStep) shardFiles(seed uint64) []File {
+func (h *Step) shardFiles(seed uint64) []File {
 	var files []File
 	index := map[string]string{}
 	for i := range h.shards {
@@ -164,7 +177,7 @@ func (h *hfStep) shardFiles(seed uint64) []File {
 }
 
 // dcp returns a DCP directory: one shard file per process, .metadata last.
-func (h *hfStep) dcp(dir string, seed uint64) []File {
+func (h *Step) dcp(dir string, seed uint64) []File {
 	var files []File
 	var extents []Extent
 	for r := range h.world {
@@ -175,7 +188,7 @@ func (h *hfStep) dcp(dir string, seed uint64) []File {
 	return append(files, File{Name: dir + "/.metadata", Data: DCPMetadata(extents...)})
 }
 
-func (h *hfStep) state() []File {
+func (h *Step) state() []File {
 	seed := h.seed*7919 + uint64(h.n)
 	lr := TorchZip("scheduler", Dict{"last_epoch", h.n, "base_lrs", []any{5e-5}})
 	var files []File
@@ -200,7 +213,7 @@ func (h *hfStep) state() []File {
 	return files
 }
 
-func (h *hfStep) deepspeed(seed uint64) []File {
+func (h *Step) deepspeed(seed uint64) []File {
 	tag := fmt.Sprintf("global_step%d", h.n)
 	files := []File{{Name: tag + "/mp_rank_00_model_states.pt", Data: TorchZip("mp_rank_00_model_states", Dict{
 		"module", Dict{"w", TensorRef("0", 64)}, "optimizer", nil, "global_steps", h.n,
@@ -218,7 +231,7 @@ func (h *hfStep) deepspeed(seed uint64) []File {
 		File{Name: "zero_to_fp32.py", Data: []byte("#!/usr/bin/env python\n")})
 }
 
-func (h *hfStep) trainerState() []byte {
+func (h *Step) trainerState() []byte {
 	state := map[string]any{
 		"global_step": h.n, "epoch": float64(h.n) / 100, "max_steps": 10000, "best_metric": nil, "best_model_checkpoint": nil,
 		"is_local_process_zero": true, "is_world_process_zero": true,
