@@ -2,7 +2,6 @@ package commit
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"slices"
 )
@@ -194,69 +193,4 @@ func (x *index) lastResort() []Commit {
 		}
 	}
 	return out
-}
-
-// State is what a commit is to the run, as `list` shows it.
-type State string
-
-// The states.
-const (
-	StateHead      State = "head"
-	StateCommitted State = "committed" // an ancestor of the head
-	StateAbandoned State = "abandoned" // training went on from elsewhere
-	StateExcluded  State = "excluded"
-	StateDamaged   State = "damaged"
-	StateRegressed State = "regressed" // training went back below what was committed before
-)
-
-// State returns the state of a commit and, unless it is head or committed, the
-// reason, for people. An unknown commit has the state "".
-func (v *View) State(id ID) (State, string) {
-	if !slices.ContainsFunc(v.Commits, func(c Commit) bool { return c.ID == id }) {
-		if v.Retired[id] {
-			return "", "retired"
-		}
-		return "", "no such commit"
-	}
-	c := v.candidate(Commit{ID: id})
-	switch {
-	case v.Marks[id][Excluded]:
-		return StateExcluded, "excluded by mark"
-	case c.Excluded:
-		return StateExcluded, fmt.Sprintf("attempt %d is excluded as a whole", id.Attempt)
-	case c.Damaged:
-		return StateDamaged, "marked damaged"
-	}
-	return v.unmarkedState(id)
-}
-
-func (v *View) unmarkedState(id ID) (State, string) {
-	lineage := v.Lineage()
-	head, ok := v.Head()
-	switch {
-	case ok && head == id:
-		return StateHead, ""
-	case slices.ContainsFunc(lineage, func(c Candidate) bool { return c.ID == id }):
-		return StateCommitted, ""
-	}
-	x := newIndex(v)
-	leaders := x.leaders()
-	lead, top := 0, int64(-1)
-	if len(leaders) > 0 {
-		lead, top = leaders[0], lineage[0].Step
-	}
-	base, rank := x.base(id.Attempt), x.rank(id.Attempt)
-	switch {
-	case base != nil && id.Step <= base.Step && rank >= x.rank(lead):
-		return StateRegressed, fmt.Sprintf("not above step %d, from which attempt %d began; its attempt leads once it passes that step", base.Step, id.Attempt)
-	case base != nil && id.Step <= base.Step:
-		return StateRegressed, fmt.Sprintf("not above step %d, from which attempt %d began", base.Step, id.Attempt)
-	case x.attempts[id.Attempt] == nil:
-		return StateAbandoned, fmt.Sprintf("the object of attempt %d is gone, and attempt %d leads", id.Attempt, lead)
-	case id.Attempt > lead && base == nil && id.Step <= top:
-		return StateRegressed, fmt.Sprintf("attempt %d began anew below step %d of attempt %d without being declared (restore --fresh)", id.Attempt, top, lead)
-	case rank == 0 && !x.attempts[id.Attempt].Declared:
-		return StateAbandoned, fmt.Sprintf("attempt %d is undeclared, and attempt %d leads; restore --fresh would change that", id.Attempt, lead)
-	}
-	return StateAbandoned, fmt.Sprintf("attempt %d leads, and did not go on from here", lead)
 }
