@@ -68,7 +68,7 @@ func (a *app) rootCmd() *cobra.Command {
 		&cobra.Group{ID: "other", Title: "Others:"},
 	)
 	root.SetHelpCommandGroupID("other")
-	root.AddCommand(a.versionCmd(), a.completionCmd())
+	root.AddCommand(a.listCmd(), a.showCmd(), a.inspectCmd(), a.layoutsCmd(), a.versionCmd(), a.completionCmd())
 	return root
 }
 
@@ -108,7 +108,10 @@ func withSettings(cmd *cobra.Command, flags ...string) {
 
 // load reads the configuration for a command and makes its logger.
 func (a *app) load(cmd *cobra.Command) (*config.Config, *slog.Logger, error) {
-	in := config.Input{Dir: a.dir, Getenv: a.getenv, Flags: map[string]string{}}
+	in := config.Input{
+		Dir: a.dir, Getenv: a.getenv, Flags: map[string]string{},
+		Builtin: builtinNames(), CheckSpec: checkSpec,
+	}
 	given := map[string]bool{}
 	for _, s := range config.Settings() {
 		given[s.Flag] = true

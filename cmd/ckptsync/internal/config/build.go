@@ -4,22 +4,13 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/ckptsync/ckptsync/commit"
+	"github.com/ckptsync/ckptsync/sync/layout"
 )
-
-// runName is what a run may be called: its name is part of object keys.
-var runName = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}$`)
-
-// CheckRun says what is wrong with a run's name, or nil.
-func CheckRun(name string) error {
-	if runName.MatchString(name) {
-		return nil
-	}
-	return fmt.Errorf("%q is no run name: it has 1 to 128 of A-Z a-z 0-9 . _ - and does not begin with a dot", name)
-}
 
 // build makes the Config of what was gathered and checks all of it.
 func (l *loader) build(chosen string) *Config {
@@ -99,7 +90,7 @@ func (l *loader) checkLayouts(cfg *Config) {
 		case s.Name == "":
 			l.ps.add(at, "layout: it has no name")
 			continue
-		case CheckRun(s.Name) != nil:
+		case commit.CheckRun(s.Name) != nil:
 			l.ps.add(at, "layout: %q is no name; use letters, digits, . _ -", s.Name)
 		case s.Name == AutoLayout, slices.Contains(l.in.Builtin, s.Name):
 			l.ps.add(at, "layout: %q is built in; give yours another name", s.Name)
@@ -115,17 +106,17 @@ func (l *loader) checkLayouts(cfg *Config) {
 			continue
 		}
 		if err := l.in.CheckSpec(s); err != nil {
-			l.ps.add(at, "layout %s: %v", s.Name, err)
+			l.ps.add(at, "%v", err)
 		}
 	}
 }
 
 func (l *loader) singleRun(cfg *Config) {
 	f := &l.raw
-	r := Run{Name: f.Run, Root: f.Root, StateDir: f.StateDir, Layout: f.Layout, Settle: time.Duration(f.Settle)}
+	r := Run{Name: f.Run, Root: f.Root, StateDir: f.StateDir, Layout: f.Layout, Settle: (*time.Duration)(f.Settle)}
 	if r.Name != "" {
-		if err := CheckRun(r.Name); err != nil {
-			l.ps.add(l.at("run"), "run: %v", err)
+		if err := commit.CheckRun(r.Name); err != nil {
+			l.ps.add(l.at("run"), "%v", err)
 		}
 	}
 	l.checkLayoutName(cfg, &r, "layout")
@@ -166,19 +157,19 @@ func (l *loader) listedRuns(cfg *Config, chosen string) {
 func (l *loader) listedRun(i int, cfg *Config) Run {
 	f, fr := &l.raw, l.raw.Runs[i]
 	key := fmt.Sprintf("runs[%d]", i)
-	r := Run{Name: fr.Name, Root: fr.Root, StateDir: fr.StateDir, Layout: fr.Layout, Settle: time.Duration(f.Settle)}
-	switch err := CheckRun(r.Name); {
+	r := Run{Name: fr.Name, Root: fr.Root, StateDir: fr.StateDir, Layout: fr.Layout, Settle: (*time.Duration)(f.Settle)}
+	switch err := commit.CheckRun(r.Name); {
 	case r.Name == "":
 		l.ps.add(l.at(key+".name", key), "runs: entry %d has no name", i+1)
 	case err != nil:
-		l.ps.add(l.at(key+".name"), "name: %v", err)
+		l.ps.add(l.at(key+".name"), "%v", err)
 	}
 	if r.Layout == "" {
 		r.Layout = f.Layout
 	}
 	if fr.Settle != nil {
 		if _, given := l.from["settle"]; !given {
-			r.Settle = time.Duration(*fr.Settle)
+			r.Settle = (*time.Duration)(fr.Settle)
 		}
 	}
 	atRoot, atState := l.at(key+".root", key), l.at(key+".state_dir", key+".root", key)
@@ -215,7 +206,9 @@ func (l *loader) checkLayoutName(cfg *Config, r *Run, key string) {
 		}
 	}
 	hint := "'ckptsync layouts' lists them"
-	if near := nearest(r.Layout, l.in.Builtin); near != "" {
+	if r.Layout == layout.Generic {
+		hint = "describe what a step is under layouts:, and give that one's name"
+	} else if near := nearest(r.Layout, l.in.Builtin); near != "" {
 		hint = fmt.Sprintf("did you mean %q?", near)
 	}
 	at := l.at("layout", key)

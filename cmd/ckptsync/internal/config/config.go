@@ -48,10 +48,10 @@ type Log struct {
 // Run is one training run and the directory that its trainer writes into.
 type Run struct {
 	Name      string
-	Root      string        // absolute and clean, links kept; empty if not set
-	Layout    string        // AutoLayout, or the name of a built-in or one of Config.Layouts
-	StateDir  string        // absolute, beside the root; empty if there is no root and none is set
-	Settle    time.Duration // how long a step must have been quiet; 0 means what its layout says
+	Root      string         // absolute and clean, links kept; empty if not set
+	Layout    string         // AutoLayout, or the name of a built-in or one of Config.Layouts
+	StateDir  string         // absolute, beside the root; empty if there is no root and none is set
+	Settle    *time.Duration // how long a step must have been quiet; nil: what its layout says
 	Retention Retention
 
 	realRoot, realState string // with links resolved

@@ -30,7 +30,7 @@ type file struct {
 	Runs     []fileRun     `yaml:"runs"`
 	Layouts  []layout.Spec `yaml:"layouts"`
 
-	Settle       Duration       `yaml:"settle"`
+	Settle       *Duration      `yaml:"settle"`
 	ScanInterval Duration       `yaml:"scan_interval"`
 	Grace        Duration       `yaml:"grace"`
 	Listen       string         `yaml:"listen"`
@@ -239,6 +239,17 @@ func distance(a, b string) int {
 		}
 	}
 	return row[len(b)]
+}
+
+// EncodeLayouts writes layouts as they would stand in a configuration file.
+func EncodeLayouts(specs []layout.Spec) ([]byte, error) {
+	var b bytes.Buffer
+	enc := yaml.NewEncoder(&b)
+	enc.SetIndent(2)
+	if err := enc.Encode(map[string][]layout.Spec{"layouts": specs}); err != nil {
+		return nil, fmt.Errorf("encode layouts: %w", err)
+	}
+	return b.Bytes(), enc.Close()
 }
 
 // find returns the file to read: the one that was named, or ckptsync.yaml in

@@ -47,7 +47,7 @@ func Settings() []Setting {
 		{"state_dir", "CKPTSYNC_STATE_DIR", "state-dir", "DIR", "local state, never inside the root (default <root>.ckptsync)", text(func(f *file) *string { return &f.StateDir })},
 		{"log.format", "CKPTSYNC_LOG_FORMAT", "log-format", "FORMAT", "text or json (default text on a terminal, else json)", text(func(f *file) *string { return &f.Log.Format })},
 		{"log.level", "CKPTSYNC_LOG_LEVEL", "log-level", "LEVEL", "debug, info, warn or error (default info)", text(func(f *file) *string { return &f.Log.Level })},
-		{"settle", "CKPTSYNC_SETTLE", "settle", "DURATION", "how long a step must have been quiet (default what its layout says)", length(func(f *file) *Duration { return &f.Settle })},
+		{"settle", "CKPTSYNC_SETTLE", "settle", "DURATION", "how long a step must have been quiet (default what its layout says)", length(func(f *file) *Duration { f.Settle = new(Duration); return f.Settle })},
 		{"scan_interval", "CKPTSYNC_SCAN_INTERVAL", "scan-interval", "DURATION", "time between two looks at the root (default 10s)", length(func(f *file) *Duration { return &f.ScanInterval })},
 		{"grace", "CKPTSYNC_GRACE", "grace", "DURATION", "time to drain in after SIGTERM (default 25s)", length(func(f *file) *Duration { return &f.Grace })},
 		{"listen", "CKPTSYNC_LISTEN", "listen", "ADDR", "serve /metrics, /healthz, /readyz and /status there", text(func(f *file) *string { return &f.Listen })},

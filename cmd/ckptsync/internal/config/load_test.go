@@ -78,10 +78,10 @@ func TestGoodFiles(t *testing.T) {
 		"full.yaml": {
 			Store: store(t, "file:///srv/ckpt"),
 			Runs: []Run{{
-				Name: "policy", Root: "/ckpt/policy", Layout: "mine", StateDir: "/ckpt/policy.ckptsync", Settle: 10 * time.Second,
+				Name: "policy", Root: "/ckpt/policy", Layout: "mine", StateDir: "/ckpt/policy.ckptsync", Settle: new(10 * time.Second),
 				Retention: Retention{Enabled: true, KeepLast: 3, KeepEvery: 1000, KeepWithin: 7 * 24 * time.Hour, Grace: 12 * time.Hour},
 			}, {
-				Name: "critic", Root: "/ckpt/critic", Layout: "deepspeed", StateDir: "/ckpt/critic-state",
+				Name: "critic", Root: "/ckpt/critic", Layout: "deepspeed", StateDir: "/ckpt/critic-state", Settle: new(time.Duration(0)),
 				Retention: Retention{Enabled: true, KeepLast: 1, Grace: 24 * time.Hour},
 			}},
 			Layouts: []layout.Spec{{
@@ -175,7 +175,7 @@ func TestOrder(t *testing.T) {
 	cfg := mustLoad(t, dir, "", env, map[string]string{"run": "flag", "concurrency": "3", "memory": "64MB"})
 	want := defaults(func(c *Config) {
 		c.Store, c.Grace, c.Concurrency, c.Memory = store(t, "file:///env"), time.Second, 3, 64e6
-		c.Runs[0].Name, c.Runs[0].Settle = "flag", time.Second
+		c.Runs[0].Name, c.Runs[0].Settle = "flag", new(time.Second)
 	})
 	if d := diff(want, cfg); d != "" {
 		t.Errorf("-want +got\n%s", d)
@@ -218,7 +218,7 @@ func TestOverridesSayWhereTheyCameFrom(t *testing.T) {
 		"$CKPTSYNC_GRACE: \"5\" is not a duration",
 		"--store: the store has no scheme",
 		"--log-level: log level",
-		"$CKPTSYNC_RUN: run: \"a/b\" is no run name",
+		"$CKPTSYNC_RUN: run name \"a/b\"",
 		"--layout: layout: there is none of the name \"nanogpt\"",
 	}
 	for _, w := range want {
@@ -280,7 +280,7 @@ func TestUserLayoutsAreCheckedByTheLayoutPackage(t *testing.T) {
 		Dir: dir, Getenv: func(string) string { return "" }, Builtin: builtin,
 		CheckSpec: func(s layout.Spec) error { return fmt.Errorf("bad pattern %s", s.Step) },
 	}
-	if _, err := Load(in); err == nil || !strings.Contains(err.Error(), "line 3: layout x: bad pattern a") {
+	if _, err := Load(in); err == nil || !strings.Contains(err.Error(), "line 3: bad pattern a") {
 		t.Error(err)
 	}
 }
@@ -326,4 +326,20 @@ func FuzzDecode(f *testing.F) {
 			}
 		}
 	})
+}
+
+func TestLayoutsReadBack(t *testing.T) {
+	specs := []layout.Spec{{
+		Name: "mine", Step: "s-{step}", Required: []string{"**/*.pt"}, AnyOf: [][]string{{"a", "b"}}, Settle: 90 * time.Second,
+		Pointers: []layout.Pointer{{Path: "latest", Content: "{name}"}},
+	}, {Name: "other", Step: "{step}.pt", Kind: "file"}}
+	text, err := EncodeLayouts(specs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	write(t, dir+"/ckptsync.yaml", string(text))
+	if d := cmp.Diff(specs, mustLoad(t, dir, "", nil, nil).Layouts); d != "" {
+		t.Errorf("%s\n-want +got\n%s", text, d)
+	}
 }

@@ -113,6 +113,9 @@ func secretName(name string) bool {
 // IsZero reports whether no store is set.
 func (s Store) IsZero() bool { return s.url == nil }
 
+// URL is the whole URL, for the driver that opens it; print String instead.
+func (s Store) URL() string { return s.url.String() }
+
 // Scheme is s3, gs, azblob, file or mem.
 func (s Store) Scheme() string { return s.url.Scheme }
 

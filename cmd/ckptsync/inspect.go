@@ -1,0 +1,223 @@
+package main
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ckptsync/ckptsync/cmd/ckptsync/internal/config"
+	"github.com/ckptsync/ckptsync/cmd/ckptsync/internal/term"
+	"github.com/ckptsync/ckptsync/commit"
+	"github.com/ckptsync/ckptsync/sync/layout"
+)
+
+// inspectJSON is what `inspect --json` prints.
+type inspectJSON struct {
+	Root    string         `json:"root"`
+	Steps   []inspectStep  `json:"steps"`
+	Ignored []inspectOther `json:"ignored"`
+}
+
+type inspectStep struct {
+	Step     int64    `json:"step"`
+	Name     string   `json:"name"`
+	Encoding string   `json:"encoding,omitempty"`
+	Layout   string   `json:"layout"`
+	State    string   `json:"state"`
+	Reasons  []string `json:"reasons"`
+	Evidence []string `json:"evidence"`
+	Resume   string   `json:"resume"`
+	Files    int      `json:"files"`
+	Bytes    int64    `json:"bytes"`
+
+	missing, warnings []string
+}
+
+type inspectOther struct {
+	Path     string `json:"path"`
+	Encoding string `json:"encoding,omitempty"`
+	Reason   string `json:"reason"`
+}
+
+// The states of a step on disk.
+const (
+	complete   = "complete"
+	incomplete = "incomplete"
+)
+
+// maxReasons bounds the reasons of one step that people are shown.
+const maxReasons = 6
+
+func (a *app) inspectCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "inspect [DIR]",
+		Short: "Say which steps are on disk, complete or not and exactly why",
+		Long: `Judge every step under DIR (default: the root), offline: complete or not and
+exactly why, good for an exact resume or for its weights only. Nothing is
+written, no store is asked, and no file is executed or unpickled.`,
+		GroupID: "look",
+		Args:    cobra.MaximumNArgs(1),
+	}
+	asJSON := addJSON(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		root, layouts, err := a.inspectWhat(cmd, args)
+		if err != nil {
+			return err
+		}
+		found, err := inspect(root, layouts)
+		if err != nil {
+			return err
+		}
+		if *asJSON {
+			return a.term.JSON(found)
+		}
+		return a.printInspect(found, layouts)
+	}
+	return cmd
+}
+
+// inspectWhat says which directory to look at, and how.
+func (a *app) inspectWhat(cmd *cobra.Command, args []string) (string, []layout.Layout, error) {
+	cfg, _, err := a.load(cmd)
+	if err != nil {
+		return "", nil, err
+	}
+	root, name := "", config.AutoLayout
+	if len(args) == 1 {
+		root = args[0]
+		if !filepath.IsAbs(root) {
+			root = filepath.Join(a.dir, root)
+		}
+		if len(cfg.Runs) == 1 {
+			name = cfg.Runs[0].Layout
+		}
+	} else {
+		run, err := cfg.One(config.NeedRoot)
+		if err != nil {
+			return "", nil, err
+		}
+		root, name = run.Root, run.Layout
+	}
+	layouts, err := layout.Choose(name, cfg.Layouts)
+	if err != nil {
+		return "", nil, &usageError{err}
+	}
+	return filepath.Clean(root), layouts, nil
+}
+
+// inspect judges every step under root.
+func inspect(root string, layouts []layout.Layout) (*inspectJSON, error) {
+	if fi, err := os.Stat(root); err != nil {
+		return nil, fmt.Errorf("inspect: %w", err)
+	} else if !fi.IsDir() {
+		return nil, fmt.Errorf("inspect %s: it is a file; give the directory that the steps are in", root)
+	}
+	fsys, finder := os.DirFS(root), layout.NewFinder(layouts...)
+	found, err := finder.Find(fsys)
+	if err != nil {
+		return nil, fmt.Errorf("inspect %s: %w", root, err)
+	}
+	out := &inspectJSON{Root: root, Steps: []inspectStep{}, Ignored: []inspectOther{}}
+	var newer []*layout.Verdict
+	for _, s := range slices.Backward(found.Steps) {
+		out.Steps = append(out.Steps, judge(fsys, finder, s, &newer))
+	}
+	slices.Reverse(out.Steps)
+	for _, i := range found.Ignored {
+		o := inspectOther{Reason: i.Reason}
+		o.Path, o.Encoding = jsonName(i.Path)
+		out.Ignored = append(out.Ignored, o)
+	}
+	return out, nil
+}
+
+// judge judges one step in the light of the newer ones, and joins these.
+func judge(fsys fs.FS, finder *layout.Finder, s layout.Step, newer *[]*layout.Verdict) inspectStep {
+	out := inspectStep{Step: s.Number, Layout: s.Layout, State: incomplete, Reasons: []string{}, Evidence: []string{}, Resume: string(commit.ResumeUnknown)}
+	out.Name, out.Encoding = jsonName(s.Name)
+	v, err := finder.Judge(fsys, s)
+	if err != nil {
+		out.Reasons = append(out.Reasons, "cannot be looked at: "+err.Error())
+		return out
+	}
+	out.Reasons = append(out.Reasons, v.Reasons...)
+	out.Evidence = append(out.Evidence, v.Evidence...)
+	out.Resume, out.Files, out.Bytes = string(v.Resume), v.Files, v.Bytes
+	out.missing, out.warnings = v.Missing, v.Warnings
+	if slices.ContainsFunc(*newer, v.Complete) || v.Complete(nil) {
+		out.State = complete
+	} else if len(v.Voided) > 0 {
+		out.Reasons = append(out.Reasons, fmt.Sprintf("written after the evidence %s, which therefore does not vouch for it: %s",
+			strings.Join(v.Evidence, ", "), strings.Join(v.Voided, ", ")))
+	}
+	*newer = append(*newer, &v)
+	return out
+}
+
+func (a *app) printInspect(in *inspectJSON, layouts []layout.Layout) error {
+	tb := a.term.Table(">STEP", "NAME", "STATE", "RESUME", ">FILES", ">SIZE", "LAYOUT")
+	var whole, exact int
+	newest := ""
+	for _, s := range in.Steps {
+		state := term.S(term.Good, s.State)
+		if s.State != complete {
+			state.Style = term.Bad
+		}
+		tb.Row(term.C(s.Step), term.C(s.Name), state, resumeCell(commit.Resume(s.Resume)), term.C(s.Files), term.C(term.Bytes(s.Bytes)), term.C(s.Layout))
+		notes(tb, s)
+		if s.State == complete {
+			whole++
+			if s.Resume == string(commit.ResumeExact) {
+				exact++
+				newest = s.Name
+			}
+		}
+	}
+	if err := tb.Flush(); err != nil {
+		return err
+	}
+	for _, i := range in.Ignored {
+		if err := a.term.Printf(term.Dim, "ignored: %s %s", i.Path, i.Reason); err != nil {
+			return err
+		}
+	}
+	if len(in.Steps) == 0 {
+		return a.term.Printf(term.Plain, "%s: no steps%s", in.Root, stepHint(in.Root, layouts))
+	}
+	last := fmt.Sprintf("%s under %s: %d complete, %d of them for an exact resume", term.Count(len(in.Steps), "step"), in.Root, whole, exact)
+	if newest != "" {
+		last += "; the newest of those is " + newest
+	}
+	return a.term.Printf(term.Plain, "%s", last)
+}
+
+func notes(tb *term.Table, s inspectStep) {
+	for i, r := range s.Reasons {
+		if i == maxReasons {
+			tb.Note(term.Warn, fmt.Sprintf("… and %d more (--json lists them)", len(s.Reasons)-i))
+			break
+		}
+		tb.Note(term.Warn, r)
+	}
+	if len(s.missing) > 0 && s.State == complete {
+		tb.Note(term.Dim, "exact resume lacks "+strings.Join(s.missing, ", "))
+	}
+	for _, w := range s.warnings {
+		tb.Note(term.Dim, w)
+	}
+}
+
+// stepHint helps whoever named a step instead of the directory it is in.
+func stepHint(root string, layouts []layout.Layout) string {
+	for _, l := range layouts {
+		if s, ok := l.Match(filepath.Base(root), true); ok {
+			return fmt.Sprintf("; it looks like a step of layout %s itself: give %s", s.Layout, filepath.Dir(root))
+		}
+	}
+	return ""
+}

@@ -1,0 +1,72 @@
+package store
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/ckptsync/ckptsync/blob"
+	"github.com/ckptsync/ckptsync/cmd/ckptsync/internal/config"
+)
+
+func parse(t *testing.T, url string) config.Store {
+	t.Helper()
+	s, err := config.ParseStore(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestOpenADirectory(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "a store, 50% full")
+	url := "file://" + filepath.Dir(dir) + "/a%20store,%2050%25%20full"
+	if _, _, err := Open(t.Context(), parse(t, url), Options{}); err == nil || errors.Is(err, blob.ErrNotExist) {
+		t.Fatalf("a store that is not there: %v", err)
+	}
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	b, closeStore, err := Open(t.Context(), parse(t, url), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeStore()
+	if _, err := b.Put(t.Context(), "r/x", blob.Bytes("data"), nil); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := blob.ReadAll(t.Context(), b, "r/x", 10); err != nil || !bytes.Equal(got, []byte("data")) {
+		t.Errorf("%q, %v", got, err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "r", "x")); err != nil {
+		t.Errorf("not in the directory that the URL names: %v", err)
+	}
+	if d, ok := blob.As[blob.Describer](b); !ok || d.Location("r/x") != url+"/r/x" {
+		t.Errorf("the decorators hide what the driver can do: %v", ok)
+	}
+}
+
+func TestUnsupported(t *testing.T) {
+	for _, url := range []string{"gs://b", "azblob://c/p", "s3://b?nonesuch=1", "file:///d?nonesuch=1"} {
+		_, _, err := Open(t.Context(), parse(t, url), Options{})
+		if un, ok := errors.AsType[*UnsupportedError](err); !ok {
+			t.Errorf("%s: %v", url, err)
+		} else if un.Unwrap() == nil {
+			t.Errorf("%s: no reason", url)
+		}
+	}
+}
+
+func TestOpenS3AsksNothing(t *testing.T) {
+	t.Setenv("AWS_EC2_METADATA_DISABLED", "true")
+	b, closeStore, err := Open(t.Context(), parse(t, "s3://b/p?region=r&endpoint=http://127.0.0.1:1"), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeStore()
+	if _, ok := blob.As[blob.UploadLister](b); !ok {
+		t.Error("the decorators hide what the driver can do")
+	}
+}

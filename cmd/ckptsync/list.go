@@ -1,0 +1,107 @@
+package main
+
+import (
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ckptsync/ckptsync/cmd/ckptsync/internal/config"
+	"github.com/ckptsync/ckptsync/cmd/ckptsync/internal/term"
+	"github.com/ckptsync/ckptsync/commit"
+)
+
+// headJSON is the head in `list --json`.
+type headJSON struct {
+	Step     int64 `json:"step"`
+	Attempt  int   `json:"attempt"`
+	Revision int   `json:"revision"`
+}
+
+// listJSON is what `list --json` prints.
+type listJSON struct {
+	Run     string       `json:"run"`
+	Head    *headJSON    `json:"head"`
+	Commits []commitJSON `json:"commits"`
+}
+
+func (a *app) listCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "list",
+		Short:   "List the run's commits, the head first",
+		Long:    "List what a restore may bring back, best first; --all also shows the commits that it would not, with the reason.",
+		GroupID: "look",
+		Args:    cobra.NoArgs,
+	}
+	asJSON := addJSON(cmd)
+	all := cmd.Flags().Bool("all", false, "also abandoned, excluded, damaged and regressed commits")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		cfg, log, err := a.load(cmd)
+		if err != nil {
+			return err
+		}
+		st, err := a.openRun(cmd.Context(), cfg, log, config.NeedRun|config.NeedStore)
+		if err != nil {
+			return err
+		}
+		defer st.close()
+		l, err := st.list(cmd.Context(), *all)
+		if err != nil {
+			return err
+		}
+		if *asJSON {
+			return a.term.JSON(l)
+		}
+		return a.printList(l, *all)
+	}
+	return cmd
+}
+
+func (a *app) printList(l *listJSON, all bool) error {
+	if len(l.Commits) == 0 {
+		a.term.Hint("run %s: nothing has been committed%s", l.Run, map[bool]string{false: " that a restore would take; see list --all"}[all])
+		return nil
+	}
+	tb := a.term.Table(">STEP", "NAME", "STATE", ">ATTEMPT", ">REV", ">FILES", ">SIZE", "COMMITTED", "RESUME")
+	for _, c := range l.Commits {
+		tb.Row(term.C(c.Step), term.C(c.Name), stateCell(c), term.C(c.Attempt), term.C(c.Revision),
+			term.C(c.Files), term.C(term.Bytes(c.Bytes)), term.C(term.When(c.CommittedAt.Time)), resumeCell(commit.Resume(c.Resume)))
+		if c.Reason != "" {
+			tb.Note(term.Dim, c.Reason)
+		}
+	}
+	return tb.Flush()
+}
+
+func stateCell(c commitJSON) term.Cell {
+	text := c.State
+	if c.Pinned {
+		text += ", pinned"
+	}
+	switch commit.State(c.State) {
+	case commit.StateHead:
+		return term.S(term.Good, text)
+	case commit.StateDamaged:
+		return term.S(term.Bad, text)
+	case commit.StateExcluded, commit.StateRegressed:
+		return term.S(term.Warn, text)
+	case commit.StateAbandoned:
+		return term.S(term.Dim, text)
+	}
+	return term.C(text)
+}
+
+func resumeCell(r commit.Resume) term.Cell {
+	switch r {
+	case commit.ResumeExact:
+		return term.S(term.Good, string(r))
+	case commit.ResumeWeights:
+		return term.S(term.Warn, string(r))
+	}
+	return term.C(string(r))
+}
+
+// digits reports whether s is a step number, and which.
+func digits(s string) (int64, bool) {
+	n, err := strconv.ParseInt(s, 10, 64)
+	return n, err == nil && n >= 0 && s[0] != '+'
+}
