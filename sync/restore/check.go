@@ -52,7 +52,8 @@ func checkParts(m *commit.Marker, parts []*commit.Manifest) error {
 			}
 		}
 	}
-	return nil
+	_, err := commit.Union(parts, -1)
+	return err
 }
 
 // checkName says whether name can be a step's path below the root.
@@ -133,7 +134,7 @@ func checkContent(f *commit.File) error {
 		}
 		return nil
 	}
-	if f.Chunk <= 0 {
+	if f.Chunk <= 0 || f.Chunk > maxSize {
 		return fmt.Errorf("chunk size %d is impossible", f.Chunk)
 	}
 	if want := (f.Size-1)/f.Chunk + 1; int64(len(f.Digest)) != want {
