@@ -176,3 +176,29 @@ func legacyCount(r io.ReaderAt, off int64) (int64, error) {
 	err := readAt(r, b[:], off)
 	return int64(binary.LittleEndian.Uint64(b[:])), err
 }
+
+// TorchObject reads the object of a file that torch.save wrote, in either
+// format, without executing it: tensors stay the calls that would build them.
+func TorchObject(r io.ReaderAt, size int64, opts UnpickleOptions) (any, error) {
+	head := make([]byte, min(size, int64(len(legacyMagic))))
+	if err := readAt(r, head, 0); err != nil {
+		return nil, err
+	}
+	if string(head) != legacyMagic {
+		off, n, err := TorchPickle(r, size)
+		if err != nil {
+			return nil, err
+		}
+		v, _, err := Unpickle(r, off, off+n, opts)
+		return v, err
+	}
+	off := int64(len(legacyMagic))
+	var v any
+	for range 3 { // protocol, system, object
+		var err error
+		if v, off, err = Unpickle(r, off, size, opts); err != nil {
+			return nil, err
+		}
+	}
+	return v, nil
+}
