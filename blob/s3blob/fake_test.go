@@ -4,13 +4,17 @@ import (
 	"bytes"
 	"crypto/md5"
 	"encoding/base64"
+	"encoding/pem"
 	"encoding/xml"
 	"fmt"
 	"io"
+	"log"
 	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -540,4 +544,24 @@ func (f *fake) wantStored(key string, body []byte) {
 	if o == nil || !bytes.Equal(o.body, body) {
 		f.t.Fatalf("the store does not hold the %d bytes of %s", len(body), key)
 	}
+}
+
+// newTLS serves the fake over https, HTTP/2 offered.
+func newTLS(f *fake) *httptest.Server {
+	s := httptest.NewUnstartedServer(http.HandlerFunc(f.serve))
+	s.EnableHTTP2 = true
+	s.Config.ErrorLog = log.New(io.Discard, "", 0)
+	s.StartTLS()
+	return s
+}
+
+// certificate writes that of the fake to a file.
+func certificate(t testing.TB, f *fake) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "ca.pem")
+	block := &pem.Block{Type: "CERTIFICATE", Bytes: f.Certificate().Raw}
+	if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
 }

@@ -2,6 +2,7 @@ package s3blob
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -24,6 +25,9 @@ func newHTTPClient(conns int) *awshttp.BuildableClient {
 		tr.Protocols = new(http.Protocols)
 		tr.Protocols.SetHTTP1(true)
 		tr.ForceAttemptHTTP2 = false
+		// The client was copied from one that had already set itself up for h2.
+		tr.TLSNextProto = map[string]func(string, *tls.Conn) http.RoundTripper{}
+		tr.TLSClientConfig.NextProtos = []string{"http/1.1"}
 		tr.DisableCompression = true
 		tr.MaxIdleConns = 0
 		tr.MaxIdleConnsPerHost = conns
