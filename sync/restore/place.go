@@ -93,13 +93,18 @@ func (s *stager) parents(top *Entry, dir string) error {
 func (s *stager) swap(src *os.File, whole string, dst *os.File, base string) ([]Moved, error) {
 	a := s.sess.area
 	atomic := !a.noExchange
+	closed := fs.FileMode(0)
 	if atomic {
 		ok, err := renameNew(src, whole, dst, base)
 		if ok && !errors.Is(err, fs.ErrExist) {
 			return nil, err
 		}
 		if ok {
-			if ok, err = exchange(src, whole, dst, base); ok && err != nil {
+			ok, err = exchange(src, whole, dst, base)
+			if ok && errors.Is(err, fs.ErrPermission) {
+				closed, err = s.exchangeClosed(src, whole, dst, base)
+			}
+			if ok && err != nil {
 				return nil, err
 			}
 		}
@@ -117,7 +122,30 @@ func (s *stager) swap(src *os.File, whole string, dst *os.File, base string) ([]
 	if err != nil {
 		return nil, err
 	}
-	return []Moved{m}, nil
+	if closed != 0 {
+		err = a.home.Chmod(path.Join(a.quarantine, filepath.Base(m.To)), closed)
+	}
+	return []Moved{m}, err
+}
+
+// exchangeClosed exchanges the tree for a directory that its owner may not
+// write to, which a change of its parent takes. It returns that one's mode.
+func (s *stager) exchangeClosed(src *os.File, whole string, dst *os.File, base string) (fs.FileMode, error) {
+	root, name := s.sess.area.root, s.plan.Name
+	fi, err := root.Lstat(name)
+	if err != nil {
+		return 0, err
+	}
+	if !fi.IsDir() || fi.Mode()&0o200 != 0 {
+		return 0, fmt.Errorf("no right to replace %s: %w", filepath.Join(root.Name(), name), fs.ErrPermission)
+	}
+	if err := root.Chmod(name, fi.Mode()|0o700); err != nil {
+		return 0, err
+	}
+	if _, err := exchange(src, whole, dst, base); err != nil {
+		return 0, errors.Join(err, root.Chmod(name, fi.Mode()))
+	}
+	return fi.Mode(), nil
 }
 
 // swapApart is for file systems that cannot exchange: for a moment, no step is
