@@ -179,7 +179,7 @@ func TestLineage(t *testing.T) {
 }
 
 func TestState(t *testing.T) {
-	const view = "a1: 100 300 500; a2<300@1: 200 400 410 420x 430!; u3<300@1: 9000; u4: 10 8000; -a5: 1; a6<400@2: 300; ?7: 3"
+	const view = "a1: 100 300 500; a2<300@1: 200 400 410 420x 430!; u3<300@1: 250 9000; u4: 10 8000; -a5: 1; a6<400@2: 300; ?7: 3"
 	for _, c := range []struct {
 		id     string
 		state  State
@@ -193,6 +193,7 @@ func TestState(t *testing.T) {
 		{"200@2", StateRegressed, "not above step 300"},
 		{"420@2", StateExcluded, "mark"},
 		{"430@2", StateDamaged, "damaged"},
+		{"250@3", StateRegressed, "attempt 3 began."},
 		{"9000@3", StateAbandoned, "attempt 2 leads"},
 		{"10@4", StateRegressed, "restore --fresh"},
 		{"8000@4", StateAbandoned, "restore --fresh"},
@@ -203,7 +204,7 @@ func TestState(t *testing.T) {
 	} {
 		v := parseView(t, view)
 		state, reason := v.State(parseStep(t, c.id))
-		if state != c.state || !strings.Contains(reason, c.reason) || c.reason == "" && reason != "" {
+		if state != c.state || !strings.Contains(reason+".", c.reason) || c.reason == "" && reason != "" {
 			t.Errorf("%s: state %q (%s), want %q (…%s…)", c.id, state, reason, c.state, c.reason)
 		}
 	}
