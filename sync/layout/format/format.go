@@ -135,6 +135,9 @@ func choose(f file) (string, checker, error) {
 		if torch {
 			return TorchZip, checkZip, nil // reports that it is empty
 		}
+		if ext := path.Ext(lower); ext == ".pkl" || ext == ".pickle" {
+			return Pickle, checkPickle, nil
+		}
 		return Unknown, nil, nil
 	}
 	head := make([]byte, min(64, f.size))
