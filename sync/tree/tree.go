@@ -330,6 +330,24 @@ func firstFew(s []string) []string {
 	return s
 }
 
+// Without is the tree less the entries for which skip returns true, given the
+// path relative to the step; a directory goes with all that it holds.
+func (t *Tree) Without(skip func(rel string) bool) *Tree {
+	w := &Tree{Name: t.Name}
+	gone := ""
+	for _, e := range t.Entries {
+		if gone != "" && strings.HasPrefix(e.Path, gone) {
+			continue
+		}
+		if rel := t.Rel(e.Path); rel != "." && skip(rel) {
+			gone = e.Path + "/"
+			continue
+		}
+		w.Entries = append(w.Entries, e)
+	}
+	return w
+}
+
 // Rel is the path of an entry relative to the step; "." for the step itself.
 func (t *Tree) Rel(p string) string {
 	if p == t.Name {

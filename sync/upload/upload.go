@@ -103,16 +103,16 @@ func New(b blob.Bucket, concurrency int, memory int64) *Uploader {
 // error the objects that were sent stay, and Log knows of them.
 func (u *Uploader) Send(ctx context.Context, files []File, log Log) ([][]commit.Digest, error) {
 	out := make([][]commit.Digest, len(files))
-	g, ctx := errgroup.WithContext(ctx)
+	g, work := errgroup.WithContext(ctx)
 	g.SetLimit(u.concurrency)
 	for i := range files {
-		if ctx.Err() != nil {
+		if work.Err() != nil {
 			break
 		}
 		f := &files[i]
 		if f.Ident.Size <= f.Chunk {
 			g.Go(func() error {
-				d, err := u.small(ctx, f)
+				d, err := u.small(work, f)
 				if err != nil {
 					return err
 				}
@@ -121,14 +121,14 @@ func (u *Uploader) Send(ctx context.Context, files []File, log Log) ([][]commit.
 			})
 			continue
 		}
-		l, err := u.begin(ctx, f, log)
+		l, err := u.begin(work, f, log)
 		if err != nil {
 			g.Go(func() error { return err })
 			break
 		}
 		l.digests = make([]commit.Digest, l.parts())
 		out[i] = l.digests
-		l.schedule(ctx, g)
+		l.schedule(work, g)
 	}
 	if err := g.Wait(); err != nil {
 		return nil, err

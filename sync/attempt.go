@@ -1,0 +1,309 @@
+package syncer
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/zeebo/blake3"
+
+	"github.com/ckptsync/ckptsync/blob"
+	"github.com/ckptsync/ckptsync/commit"
+	"github.com/ckptsync/ckptsync/sync/tree"
+)
+
+// attach makes sure that this engine has an attempt to publish under, and
+// knows which revisions of it are taken. It is called before the first step is
+// published, and does nothing once it has succeeded.
+//
+// Without local state it draws an undeclared attempt (R7): it ranks with the
+// attempt of the best commit that is, byte for byte, on this disk; else below
+// all declared ones; never by its own number.
+func (e *Engine) attach(ctx context.Context) error {
+	if e.attached {
+		return nil
+	}
+	if err := e.store.Ensure(ctx); err != nil {
+		return &UnreachableError{err}
+	}
+	v, err := e.store.View(ctx)
+	if err != nil {
+		return &UnreachableError{err}
+	}
+	if e.st != nil && !e.ours(v) {
+		aside, err := moveAside(filepath.Join(e.cfg.StateDir, attemptName))
+		if err != nil {
+			return err
+		}
+		e.notice(aside, fmt.Sprintf("the store does not know attempt %d as ours: the local state was moved aside", e.st.Attempt))
+		e.st = nil
+	}
+	if e.st == nil {
+		if err := e.drawUndeclared(ctx, v); err != nil {
+			return err
+		}
+	}
+	if err := e.learn(ctx, v); err != nil {
+		return err
+	}
+	e.attached = true
+	return nil
+}
+
+// ours reports whether the store's attempt of our number is the one that our
+// state was made with.
+func (e *Engine) ours(v *commit.View) bool {
+	for _, a := range v.Attempts {
+		if a.Attempt == e.st.Attempt {
+			return a.Token == e.st.Token
+		}
+	}
+	return false
+}
+
+func (e *Engine) drawUndeclared(ctx context.Context, v *commit.View) error {
+	base, rank, err := e.findBase(ctx, v)
+	if err != nil {
+		return err
+	}
+	a, err := e.store.DrawAttempt(ctx, func(*commit.View, int) (commit.Attempt, error) {
+		return commit.Attempt{Base: base, Rank: rank, Nodes: 1, Host: e.cfg.Host, Created: commit.At(e.cfg.now())}, nil
+	})
+	if err != nil {
+		return &UnreachableError{err}
+	}
+	e.cfg.hook("attempt drawn")
+	e.cfg.Log.Info("attempt drawn without a restore", "attempt", a.Attempt, "rank", rank, "base", base)
+	return e.adopt(a, nil)
+}
+
+// adopt makes a drawn attempt the local state.
+func (e *Engine) adopt(a commit.Attempt, born map[string]string) error {
+	st := &state{
+		Run: e.store.Run(), Store: e.cfg.StoreURL, Attempt: a.Attempt, Token: a.Token,
+		Declared: a.Declared, Base: a.Base, Born: born,
+	}
+	if err := st.save(e.cfg.StateDir); err != nil {
+		return fmt.Errorf("save state: %w", err)
+	}
+	e.cfg.hook("state saved")
+	e.st = st
+	return e.dropJournals()
+}
+
+// dropJournals removes the journals of other attempts than the present.
+func (e *Engine) dropJournals() error {
+	dir := filepath.Join(e.cfg.StateDir, "journal")
+	have, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("read journals: %w", err)
+	}
+	keep := filepath.Base(journalDir(e.cfg.StateDir, e.st.Attempt))
+	for _, d := range have {
+		if d.Name() == keep {
+			continue
+		}
+		if err := os.RemoveAll(filepath.Join(dir, d.Name())); err != nil {
+			return fmt.Errorf("remove old journals: %w", err)
+		}
+	}
+	if err := os.MkdirAll(filepath.Join(dir, keep), 0o700); err != nil {
+		return fmt.Errorf("make journals: %w", err)
+	}
+	return nil
+}
+
+// findBase is the best commit that is on this disk byte for byte: by the rank
+// of its attempt, step, attempt and revision.
+func (e *Engine) findBase(ctx context.Context, v *commit.View) (*commit.ID, int, error) {
+	rank := map[int]int{}
+	for _, a := range v.Attempts {
+		rank[a.Attempt] = a.Rank
+	}
+	cs := slices.Clone(v.Commits)
+	slices.SortFunc(cs, func(a, b commit.Commit) int {
+		return cmp.Or(cmp.Compare(rank[b.Attempt], rank[a.Attempt]), cmp.Compare(b.Step, a.Step),
+			cmp.Compare(b.Attempt, a.Attempt), cmp.Compare(b.Revision, a.Revision))
+	})
+	local := map[int64]bool{}
+	steps, err := e.find()
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, s := range steps {
+		local[s.Number] = true
+	}
+	for _, c := range cs {
+		if !local[c.Step] {
+			continue
+		}
+		same, err := e.onDisk(ctx, c.ID)
+		if err != nil {
+			return nil, 0, err
+		}
+		if same {
+			return &c.ID, rank[c.Attempt], nil
+		}
+	}
+	return nil, 0, nil
+}
+
+// onDisk reports whether a single-node commit is under the root with the same
+// content, by digest. A commit that cannot be understood is on no disk.
+func (e *Engine) onDisk(ctx context.Context, id commit.ID) (bool, error) {
+	m, err := e.manifest(ctx, id)
+	if err != nil || m == nil {
+		return false, err
+	}
+	t, err := e.cfg.capture(e.cfg.Root, m.Name, nil)
+	if err != nil {
+		return false, nil //nolint:nilerr // what cannot be looked at is not there
+	}
+	return e.sameContent(ctx, m, t)
+}
+
+// manifest loads the single part of a commit. Nil without error: there is
+// none that could be compared.
+func (e *Engine) manifest(ctx context.Context, id commit.ID) (*commit.Manifest, error) {
+	_, parts, err := e.store.Load(ctx, id)
+	switch {
+	case err == nil && len(parts) == 1:
+		return parts[0], nil
+	case err != nil && (blob.Ambiguous(err) || errors.Is(err, blob.ErrDenied)):
+		return nil, &UnreachableError{err}
+	}
+	return nil, nil
+}
+
+// sameContent compares a local step with a manifest: the manifest's entries
+// must be there with the same types, targets and digests. Further local
+// entries must be ones that would not be committed either; links and
+// directories count, times and modes do not.
+func (e *Engine) sameContent(ctx context.Context, m *commit.Manifest, t *tree.Tree) (bool, error) {
+	there := make(map[string]tree.Entry, len(t.Entries))
+	for _, le := range t.Entries {
+		there[le.Path] = le
+	}
+	for _, f := range m.Files { // cheap first: no byte is read if a size differs
+		le, ok := there[f.Path]
+		if !ok || le.Type != f.Type || le.Target != f.Target || (f.Type == commit.TypeFile && le.Size != f.Size) {
+			return false, nil
+		}
+		delete(there, f.Path)
+	}
+	for _, le := range there {
+		if le.Type == commit.TypeFile && !e.skips(m, t.Rel(le.Path)) {
+			return false, nil
+		}
+	}
+	for i := range m.Files {
+		f := &m.Files[i]
+		if f.Type != commit.TypeFile {
+			continue
+		}
+		same, err := hasDigests(ctx, filepath.Join(e.cfg.Root, filepath.FromSlash(f.Path)), f)
+		if err != nil || !same {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// skips reports whether the layout that made m would leave rel out.
+func (e *Engine) skips(m *commit.Manifest, rel string) bool {
+	l := e.layouts[m.Layout]
+	if l == nil {
+		return false
+	}
+	v, err := l.Judge(e.cfg.fsys(e.cfg.Root), stepOf(m))
+	return err == nil && skipper(v.Skip)(rel)
+}
+
+// hasDigests reads a local file and compares it chunk by chunk. A file that
+// cannot be read is not the same.
+func hasDigests(ctx context.Context, path string, f *commit.File) (bool, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return false, nil //nolint:nilerr // see above
+	}
+	defer file.Close()
+	for i, want := range f.Digest {
+		if ctx.Err() != nil {
+			return false, context.Cause(ctx)
+		}
+		off := int64(i) * f.Chunk
+		h := blake3.New()
+		n, err := io.Copy(h, io.NewSectionReader(file, off, min(f.Chunk, f.Size-off)))
+		if err != nil || n != min(f.Chunk, f.Size-off) || !bytes.Equal(h.Sum(nil), want[:]) {
+			return false, nil //nolint:nilerr // see above
+		}
+	}
+	return true, nil
+}
+
+// learn finds out which revisions of this attempt are taken, and finishes what
+// a process before this one had sealed: a part manifest of a single-node
+// attempt passed R3 when it was written, so its marker may be written now,
+// even if the trainer has deleted the step since.
+func (e *Engine) learn(ctx context.Context, v *commit.View) error {
+	e.revisions = map[int64]int{}
+	committed := map[commit.ID]bool{}
+	for _, c := range v.Commits {
+		if c.Attempt == e.st.Attempt {
+			committed[c.ID] = true
+			e.used(c.ID)
+		}
+	}
+	parts, err := e.store.AllParts(ctx)
+	if err != nil {
+		return &UnreachableError{err}
+	}
+	for _, p := range parts {
+		if p.Attempt != e.st.Attempt || p.Node != e.st.Node {
+			continue
+		}
+		e.used(p.ID)
+		if committed[p.ID] || v.Retired[p.ID] {
+			continue
+		}
+		if err := e.finish(ctx, p.ID); err != nil {
+			return err
+		}
+	}
+	e.view = v
+	return nil
+}
+
+// used notes that a revision exists.
+func (e *Engine) used(id commit.ID) {
+	if n, ok := e.revisions[id.Step]; !ok || id.Revision >= n {
+		e.revisions[id.Step] = id.Revision + 1
+	}
+}
+
+// finish writes the marker of a step that was sealed by a process before this.
+func (e *Engine) finish(ctx context.Context, id commit.ID) error {
+	m, ref, err := e.store.GetManifest(ctx, id, e.st.Node, e.st.Claim)
+	if err != nil {
+		if blob.Ambiguous(err) || errors.Is(err, blob.ErrDenied) {
+			return &UnreachableError{err}
+		}
+		e.notice(id.String(), fmt.Sprintf("a part manifest of an earlier start cannot be used: %v", err))
+		return nil
+	}
+	mark, err := commit.NewMarker(e.store.Run(), []*commit.Manifest{m}, []commit.PartRef{ref})
+	if err != nil {
+		return err
+	}
+	if err := e.store.PutMarker(ctx, mark); err != nil {
+		return &UnreachableError{err}
+	}
+	e.cfg.Reporter.Report(StageChanged{Step: m.Name, Number: m.Step, Stage: Committed, ID: id, Fresh: true, Files: mark.Files, Bytes: mark.Bytes})
+	return nil
+}

@@ -1,0 +1,336 @@
+package syncer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/gofrs/flock"
+
+	"github.com/ckptsync/ckptsync/commit"
+	"github.com/ckptsync/ckptsync/sync/hold"
+	"github.com/ckptsync/ckptsync/sync/layout"
+	"github.com/ckptsync/ckptsync/sync/tree"
+	"github.com/ckptsync/ckptsync/sync/upload"
+)
+
+// Engine brings the steps of one root into the store and back. It holds the
+// lock of its state directory from New to Close. One goroutine may look
+// (scan.go) while another publishes (publish.go); nothing else is concurrent.
+type Engine struct {
+	cfg     Config
+	store   *commit.Store
+	up      *upload.Uploader
+	finder  *layout.Finder
+	layouts map[string]layout.Layout
+	lock    *flock.Flock
+
+	st        *state // nil until there is an attempt
+	attached  bool
+	view      *commit.View  // as of attach
+	revisions map[int64]int // next free revision of this attempt, by step number
+
+	mu      sync.Mutex // guards lives and what is in them
+	lives   map[string]*life
+	noticed map[string]string // what was told of a path, so that it is told once
+}
+
+// life is one step on its way through the stages.
+type life struct {
+	step    layout.Step
+	tree    *tree.Tree // as last looked at; of a held step, as held
+	print   string     // its fingerprint
+	since   time.Time  // when that was first seen
+	verdict *layout.Verdict
+	stage   Stage
+	reasons []string
+	hold    *hold.Hold
+	id      commit.ID // once committed
+	done    string    // fingerprint under which id holds this content
+	retry   time.Time // Failed: not before
+	tries   int       // Failed: how often in a row
+	fresh   bool      // committed by this process, and not told yet
+	jitter  jitter
+}
+
+// New opens the state directory, under its lock, and takes up what an earlier
+// process left there. It does not ask the store for anything.
+func New(cfg Config) (*Engine, error) {
+	if err := cfg.setDefaults(); err != nil {
+		return nil, err
+	}
+	store, err := commit.NewStore(cfg.Bucket, cfg.Run)
+	if err != nil {
+		return nil, err
+	}
+	e := &Engine{
+		cfg: cfg, store: store, up: upload.New(cfg.Bucket, cfg.Concurrency, cfg.Memory),
+		finder: layout.NewFinder(cfg.Layouts...), layouts: map[string]layout.Layout{},
+		lives: map[string]*life{}, noticed: map[string]string{},
+	}
+	for _, l := range cfg.Layouts {
+		e.layouts[l.Name()] = l
+	}
+	if e.lock, err = lock(cfg.StateDir); err != nil {
+		return nil, err
+	}
+	if err := e.open(); err != nil {
+		e.Close()
+		return nil, err
+	}
+	return e, nil
+}
+
+// open reads the local state and takes up holds.
+func (e *Engine) open() error {
+	st, aside, err := loadState(e.cfg.StateDir)
+	if err != nil {
+		return err
+	}
+	if aside != "" {
+		e.notice(aside, "the local state was not readable and was moved aside; it is rebuilt from the store and the disk")
+	}
+	if st != nil {
+		if st.Run != e.store.Run() {
+			return &MismatchError{e.cfg.StateDir, "run", st.Run, e.store.Run()}
+		}
+		if st.Store != e.cfg.StoreURL {
+			return &MismatchError{e.cfg.StateDir, "store", st.Store, e.cfg.StoreURL}
+		}
+		e.st = st
+		if err := e.dropJournals(); err != nil {
+			return err
+		}
+	}
+	return e.takeUpHolds()
+}
+
+// Close lets go of the state directory. Holds of steps that are not committed
+// stay, for the next process.
+func (e *Engine) Close() error {
+	e.mu.Lock()
+	for _, l := range e.lives {
+		if l.hold != nil && l.hold.Method != hold.Links {
+			l.hold.Release()
+		}
+	}
+	e.mu.Unlock()
+	return e.lock.Unlock()
+}
+
+// look is the first half of a step's life: Seen → Complete → Held. It is
+// called for every step at every scan, oldest evidence last, with the steps
+// above it, newest first.
+func (e *Engine) look(l *life, above []*life) {
+	if e.taken(l) || !e.observe(l) {
+		return
+	}
+	switch {
+	case l.done == l.print:
+		e.enter(l, Committed)
+	case e.foreign(l) || !e.judged(l):
+	case l.done == l.tree.Without(skipper(l.verdict.Skip)).Fingerprint():
+		e.enter(l, Committed) // only what is no part of the step came or went
+	case e.settled(l, above):
+		e.hold(l)
+	}
+}
+
+// taken reports whether the step is the publisher's now, which compares it
+// with the disk itself.
+func (e *Engine) taken(l *life) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return l.hold != nil
+}
+
+// judged asks the layout, once per fingerprint, and reports whether the step
+// is complete as far as its own files say.
+func (e *Engine) judged(l *life) bool {
+	if l.verdict == nil {
+		v, err := e.layouts[l.step.Layout].Judge(e.cfg.fsys(e.cfg.Root), l.step)
+		if err != nil {
+			e.enter(l, Incomplete, "cannot be looked at: "+plain(err))
+			return false
+		}
+		if e.cfg.TrustOrder {
+			v.Voided = nil
+		}
+		l.verdict = &v
+		for _, w := range v.Warnings {
+			e.notice(l.step.Name, w)
+		}
+	}
+	if len(l.verdict.Reasons) > 0 {
+		e.enter(l, Incomplete, l.verdict.Reasons...)
+		return false
+	}
+	return true
+}
+
+// settled reports whether the evidence is as good and as old as it must be: at
+// once where a newer step proves that this one's save has ended, else after
+// the layout's quiet time, counted from when the present files were first
+// seen. A step without an optimizer waits all the same: it may be what a
+// deletion under way has left.
+func (e *Engine) settled(l *life, above []*life) bool {
+	proven := slices.ContainsFunc(above, func(s *life) bool { return l.verdict.Succeeded(s.asSuccessor()) })
+	if proven && l.verdict.Resume != commit.ResumeWeights {
+		return true
+	}
+	if len(l.verdict.Voided) > 0 && !proven {
+		e.enter(l, Incomplete, voidedReason(l.verdict))
+		return false
+	}
+	if wait := e.settleTime(l.verdict) - e.cfg.now().Sub(l.since); wait > 0 {
+		e.enter(l, Settling, fmt.Sprintf("complete, and has to be quiet for %s", e.settleTime(l.verdict)))
+		return false
+	}
+	return true
+}
+
+// hold links the step's files aside and looks again: only if nothing changed
+// in between are the held bytes those that were judged.
+func (e *Engine) hold(l *life) {
+	held := l.tree.Without(skipper(l.verdict.Skip))
+	h, err := hold.Take(e.cfg.Root, filepath.Join(e.cfg.StateDir, holdsName), held)
+	if err != nil {
+		if !errors.Is(err, os.ErrNotExist) {
+			e.enter(l, Incomplete, "cannot be held: "+plain(err))
+		}
+		return // it is changing; the next scan sees how
+	}
+	e.cfg.hook("held")
+	again, err := e.captureLike(l)
+	if err == nil {
+		if change, _ := l.tree.Compare(again); change == tree.Same && h.Check() == nil {
+			if err := h.Keep(e.holdNote(l)); err == nil {
+				e.mu.Lock()
+				l.hold, l.tree = h, held
+				e.mu.Unlock()
+				e.enter(l, Held)
+				return
+			}
+		}
+	}
+	h.Release()
+}
+
+// publish is the second half: Held → Uploaded → Sealed → Committed. It is
+// called with the newest held step, from one goroutine.
+func (e *Engine) publish(ctx context.Context, l *life) error {
+	if err := e.attach(ctx); err != nil {
+		return err
+	}
+	if e.foreign(l) {
+		return e.letGo(l)
+	}
+	if same, err := e.unchanged(l); err != nil || !same {
+		return errors.Join(err, e.again(l))
+	}
+	if id, ok, err := e.committedAlready(ctx, l); err != nil || ok {
+		return e.commit(ctx, l, id, false, err)
+	}
+	files, err := e.upload(ctx, l)
+	if err != nil {
+		return e.broken(ctx, l, err)
+	}
+	e.enter(l, Uploaded)
+	if same, err := e.unchanged(l); err != nil || !same {
+		return errors.Join(err, e.again(l))
+	}
+	m, ref, err := e.seal(ctx, l, files)
+	if err != nil {
+		return e.broken(ctx, l, err)
+	}
+	e.enter(l, Sealed)
+	marker, err := commit.NewMarker(e.store.Run(), []*commit.Manifest{m}, []commit.PartRef{ref})
+	if err != nil {
+		return err
+	}
+	e.cfg.hook("sealed")
+	if err := e.store.PutMarker(ctx, marker); err != nil {
+		return e.broken(ctx, l, err)
+	}
+	e.cfg.hook("committed")
+	return e.commit(ctx, l, m.ID, true, nil)
+}
+
+// commit notes that the step's content is committed as id; fresh if that
+// happened just now.
+func (e *Engine) commit(ctx context.Context, l *life, id commit.ID, fresh bool, err error) error {
+	if err != nil {
+		return e.broken(ctx, l, err)
+	}
+	j, err := e.journal(l.step.Name)
+	if err != nil {
+		return err
+	}
+	e.mu.Lock()
+	l.id, l.done, l.tries, l.fresh = id, l.tree.Fingerprint(), 0, fresh
+	e.mu.Unlock()
+	if err := j.committed(id, l.done); err != nil {
+		return err
+	}
+	e.enter(l, Committed)
+	return e.letGo(l)
+}
+
+// again sends a step that changed back to Seen: its quiet time starts anew.
+func (e *Engine) again(l *life) error {
+	e.mu.Lock()
+	l.verdict, l.print = nil, ""
+	e.mu.Unlock()
+	if l.stage != Vanished {
+		e.enter(l, Seen)
+	}
+	return e.letGo(l)
+}
+
+func (e *Engine) letGo(l *life) error {
+	e.mu.Lock()
+	h := l.hold
+	l.hold = nil
+	e.mu.Unlock()
+	if h == nil {
+		return nil
+	}
+	if err := h.Release(); err != nil {
+		return fmt.Errorf("release hold: %w", err)
+	}
+	return nil
+}
+
+// enter moves a step to a stage and tells it, once per stage and reasons.
+func (e *Engine) enter(l *life, s Stage, reasons ...string) {
+	e.mu.Lock()
+	told := l.stage == s && slices.Equal(l.reasons, reasons)
+	l.stage, l.reasons = s, reasons
+	ev := StageChanged{Step: l.step.Name, Number: l.step.Number, Stage: s, Reasons: reasons, ID: l.id}
+	if s == Committed {
+		ev.Fresh, l.fresh = l.fresh, false
+	}
+	if l.tree != nil {
+		ev.Files, ev.Bytes = len(l.tree.Files()), l.tree.Bytes()
+	}
+	e.mu.Unlock()
+	if !told {
+		e.cfg.Reporter.Report(ev)
+	}
+}
+
+// notice tells something about a path once.
+func (e *Engine) notice(path, text string) {
+	e.mu.Lock()
+	told := e.noticed[path] == text
+	e.noticed[path] = text
+	e.mu.Unlock()
+	if !told {
+		e.cfg.Reporter.Report(Noticed{Path: path, Text: text})
+	}
+}

@@ -1,0 +1,555 @@
+package syncer
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ckptsync/ckptsync/blob"
+	"github.com/ckptsync/ckptsync/blob/memblob"
+	"github.com/ckptsync/ckptsync/commit"
+	"github.com/ckptsync/ckptsync/sync/layout/layouttest"
+)
+
+// world is one node with its disk, and a store that outlives it.
+type world struct {
+	t      *testing.T
+	bucket blob.Bucket
+	dir    string
+	root   string
+	tune   func(*Config)
+	clock  *clock
+
+	mu     sync.Mutex
+	events []Event
+}
+
+// clock moves only when somebody waits on it.
+type clock struct {
+	mu sync.Mutex
+	t  time.Time
+}
+
+func (c *clock) now() time.Time { c.mu.Lock(); defer c.mu.Unlock(); return c.t }
+
+func (c *clock) after(d time.Duration) <-chan time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.t = c.t.Add(d)
+	ch := make(chan time.Time, 1)
+	ch <- c.t
+	return ch
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	dir := t.TempDir()
+	w := &world{t: t, bucket: memblob.New(), dir: dir, root: filepath.Join(dir, "out"), clock: &clock{t: time.Date(2026, 11, 30, 8, 0, 0, 0, time.UTC)}}
+	if err := os.Mkdir(w.root, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// fresh is another node with an empty disk and the same store.
+func (w *world) fresh() *world {
+	n := newWorld(w.t)
+	n.bucket = w.bucket
+	return n
+}
+
+func (w *world) engine() *Engine {
+	w.t.Helper()
+	cfg := Config{
+		Run: "exp1", Root: w.root, Bucket: w.bucket, StoreURL: "mem://", Host: "host",
+		Reporter: ReporterFunc(func(e Event) { w.mu.Lock(); w.events = append(w.events, e); w.mu.Unlock() }),
+		now:      w.clock.now, after: w.clock.after,
+	}
+	if w.tune != nil {
+		w.tune(&cfg)
+	}
+	e, err := New(cfg)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return e
+}
+
+// push makes one pass with an engine of its own.
+func (w *world) push() map[string]Outcome {
+	w.t.Helper()
+	e := w.engine()
+	defer e.Close()
+	out, err := e.Push(w.t.Context())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	m := map[string]Outcome{}
+	for _, o := range out {
+		m[o.Step] = o
+	}
+	return m
+}
+
+func (w *world) store() *commit.Store {
+	s, err := commit.NewStore(w.bucket, "exp1")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return s
+}
+
+func (w *world) view() *commit.View {
+	w.t.Helper()
+	v, err := w.store().View(w.t.Context())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return v
+}
+
+// commits lists what is committed, as 200-a1-r0.
+func (w *world) commits() []string {
+	w.t.Helper()
+	var out []string
+	for _, c := range w.view().Commits {
+		out = append(out, fmt.Sprintf("%d-a%d-r%d", c.Step, c.Attempt, c.Revision))
+	}
+	slices.Sort(out)
+	return out
+}
+
+func (w *world) wantCommits(want ...string) {
+	w.t.Helper()
+	slices.Sort(want)
+	if got := w.commits(); !slices.Equal(got, want) {
+		w.t.Fatalf("commits %v, want %v", got, want)
+	}
+}
+
+func (w *world) step(n int, opts ...layouttest.Option) string {
+	w.t.Helper()
+	return layouttest.MustHFStep(w.t, w.root, n, opts...)
+}
+
+// reasons is what was told of a step at a stage, in order.
+func (w *world) reasons(step string, s Stage) []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var out []string
+	for _, e := range w.events {
+		if c, ok := e.(StageChanged); ok && c.Step == step && c.Stage == s {
+			out = append(out, strings.Join(c.Reasons, "; "))
+		}
+	}
+	return out
+}
+
+// content reads a committed step back from the store, verified, by path.
+func (w *world) content(id commit.ID) map[string][]byte {
+	w.t.Helper()
+	s := w.store()
+	_, parts, err := s.Load(w.t.Context(), id)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	out := map[string][]byte{}
+	for _, f := range parts[0].Files {
+		if f.Type != commit.TypeFile {
+			continue
+		}
+		data, err := blob.ReadAll(w.t.Context(), w.bucket, s.Key(f.Object), 1<<30)
+		if err != nil {
+			w.t.Fatalf("%s of %s: %v", f.Path, id, err)
+		}
+		if int64(len(data)) != f.Size {
+			w.t.Fatalf("%s of %s: %d bytes, want %d", f.Path, id, len(data), f.Size)
+		}
+		for i, d := range f.Digest {
+			if commit.Sum(data[int64(i)*f.Chunk:min(int64(i+1)*f.Chunk, f.Size)]) != d {
+				w.t.Fatalf("%s of %s: chunk %d does not have its digest", f.Path, id, i)
+			}
+		}
+		out[f.Path] = data
+	}
+	return out
+}
+
+// files reads a local step, by path below the root.
+func files(t *testing.T, root, step string) map[string][]byte {
+	t.Helper()
+	out := map[string][]byte{}
+	err := filepath.WalkDir(filepath.Join(root, step), func(p string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		rel, err := filepath.Rel(root, p)
+		if err != nil {
+			return err
+		}
+		out[filepath.ToSlash(rel)], err = os.ReadFile(p)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func same(a, b map[string][]byte) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for p, d := range a {
+		if e, ok := b[p]; !ok || !bytes.Equal(d, e) {
+			return false
+		}
+	}
+	return true
+}
+
+func id(step int64, attempt, rev int) commit.ID {
+	return commit.ID{Step: step, Attempt: attempt, Revision: rev}
+}
+
+func TestPushCommitsWholeStepsOnce(t *testing.T) {
+	w := newWorld(t)
+	w.step(100)
+	w.step(200)
+	out := w.push()
+	w.wantCommits("100-a1-r0", "200-a1-r0")
+	for _, n := range []int64{100, 200} {
+		name := fmt.Sprintf("checkpoint-%d", n)
+		if o := out[name]; !o.Now || o.Stage != Committed || o.Uploaded != o.Bytes || o.Bytes == 0 || o.ID != id(n, 1, 0) {
+			t.Errorf("%s: %+v", name, o)
+		}
+		if !same(w.content(id(n, 1, 0)), files(t, w.root, name)) {
+			t.Errorf("%s: the commit differs from the disk", name)
+		}
+	}
+	if head, ok := w.view().Head(); !ok || head != id(200, 1, 0) {
+		t.Errorf("head %v", head)
+	}
+	before := w.objects()
+	out = w.push()
+	if o := out["checkpoint-200"]; o.Now || o.Stage != Committed || o.Uploaded != 0 || o.ID != id(200, 1, 0) {
+		t.Errorf("second push: %+v", o)
+	}
+	if after := w.objects(); !slices.Equal(before, after) {
+		t.Errorf("the second push wrote: %v", after)
+	}
+}
+
+func (w *world) objects() []string {
+	w.t.Helper()
+	var keys []string
+	for i, err := range w.bucket.List(w.t.Context(), "exp1/") {
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		keys = append(keys, i.Key)
+	}
+	return keys
+}
+
+func TestO01TornStepIsNeverCommitted(t *testing.T) {
+	w := newWorld(t)
+	w.step(100)
+	w.step(200, layouttest.Without("trainer_state.json", "optimizer.pt", "scheduler.pt", "rng_state.pth", "training_args.bin"))
+	e := w.engine()
+	defer e.Close()
+	for range 10 {
+		if _, err := e.Push(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		w.clock.after(time.Minute)
+	}
+	w.wantCommits("100-a1-r0")
+	told := w.reasons("checkpoint-200", Incomplete)
+	if len(told) != 1 || !strings.Contains(told[0], "trainer_state.json") || !strings.Contains(told[0], "optimizer.pt") {
+		t.Errorf("told %q, want one line that names trainer_state.json and optimizer.pt", told)
+	}
+}
+
+func TestSettlesFromFirstSightNotFromMtime(t *testing.T) {
+	w := newWorld(t)
+	w.step(100) // its mtimes are long past
+	e := w.engine()
+	defer e.Close()
+	if err := e.scan(); err != nil {
+		t.Fatal(err)
+	}
+	if l := e.lives["checkpoint-100"]; l.stage != Settling {
+		t.Fatalf("stage %s at first sight, want settling", l.stage)
+	}
+	w.clock.after(e.settleTime(nil))
+	if err := e.scan(); err != nil {
+		t.Fatal(err)
+	}
+	if l := e.lives["checkpoint-100"]; l.stage != Held {
+		t.Fatalf("stage %s after the settle time, want held", l.stage)
+	}
+}
+
+func TestSavedAgainIsARevision(t *testing.T) {
+	w := newWorld(t)
+	w.step(100, layouttest.Seed(1))
+	w.push()
+	first := files(t, w.root, "checkpoint-100")
+	w.step(100, layouttest.Seed(2), layouttest.At(time.Now()))
+	w.push()
+	w.wantCommits("100-a1-r0", "100-a1-r1")
+	if !same(w.content(id(100, 1, 0)), first) || !same(w.content(id(100, 1, 1)), files(t, w.root, "checkpoint-100")) {
+		t.Error("a revision does not have its own content")
+	}
+	if head, _ := w.view().Head(); head != id(100, 1, 1) {
+		t.Errorf("head %v", head)
+	}
+}
+
+func TestTouchedIsNoRevision(t *testing.T) {
+	w := newWorld(t)
+	dir := w.step(100)
+	w.push()
+	now := time.Now()
+	for _, n := range []string{"model.safetensors", "optimizer.pt", "trainer_state.json"} {
+		if err := os.Chtimes(filepath.Join(dir, n), now, now); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if o := w.push()["checkpoint-100"]; o.Stage != Committed || o.Now {
+		t.Errorf("%+v", o)
+	}
+	w.wantCommits("100-a1-r0")
+}
+
+func TestEvidenceOlderThanWhatItVouchesForIsVoid(t *testing.T) {
+	w := newWorld(t)
+	dir := w.step(100)
+	now := time.Now()
+	if err := os.Chtimes(filepath.Join(dir, "model.safetensors"), now, now); err != nil {
+		t.Fatal(err)
+	}
+	if o := w.push()["checkpoint-100"]; o.Stage != Incomplete || !strings.Contains(o.Reasons[0], "model.safetensors") {
+		t.Fatalf("%+v", o)
+	}
+	w.wantCommits()
+	// A newer step proves that the save has returned.
+	w.step(200, layouttest.At(now.Add(time.Second)))
+	w.push()
+	w.wantCommits("100-a1-r0", "200-a1-r0")
+}
+
+// at calls f once, at the nth time that the engine reaches the point.
+func at(point string, nth int, f func()) func(string) {
+	var mu sync.Mutex
+	return func(p string) {
+		mu.Lock()
+		defer mu.Unlock()
+		if p == point {
+			if nth--; nth == 0 {
+				f()
+			}
+		}
+	}
+}
+
+func TestO24DeletedDuringUpload(t *testing.T) {
+	for _, what := range []string{"checkpoint-100", "checkpoint-100/optimizer.pt"} {
+		t.Run(filepath.Base(what), func(t *testing.T) {
+			w := newWorld(t)
+			w.step(100)
+			before := files(t, w.root, "checkpoint-100")
+			w.tune = func(c *Config) {
+				c.hook = at("file sent", 2, func() {
+					if err := os.RemoveAll(filepath.Join(w.root, what)); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			w.push()
+			w.wantCommits("100-a1-r0")
+			if !same(w.content(id(100, 1, 0)), before) {
+				t.Error("the commit is not the step that was saved")
+			}
+			if left, err := os.ReadDir(filepath.Join(w.root+".ckptsync", holdsName)); err != nil || len(left) > 0 {
+				t.Errorf("holds left: %v %v", left, err)
+			}
+		})
+	}
+}
+
+func TestRewrittenDuringUpload(t *testing.T) {
+	// In place (same inode) and by rename: the commit is the new save, whole.
+	for _, inPlace := range []bool{true, false} {
+		t.Run(fmt.Sprintf("inPlace=%v", inPlace), func(t *testing.T) {
+			w := newWorld(t)
+			dir := w.step(100, layouttest.Seed(1))
+			newer := layouttest.HFFiles(100, layouttest.Seed(2), layouttest.At(time.Now()))
+			w.tune = func(c *Config) {
+				c.hook = at("file sent", 3, func() {
+					for _, f := range newer {
+						p := filepath.Join(dir, f.Name)
+						if !inPlace {
+							if err := os.Remove(p); err != nil {
+								t.Error(err)
+							}
+						}
+						if err := errors.Join(os.WriteFile(p, f.Data, 0o644), os.Chtimes(p, f.MTime, f.MTime)); err != nil {
+							t.Error(err)
+						}
+					}
+				})
+			}
+			w.push()
+			w.wantCommits("100-a1-r0")
+			if !same(w.content(id(100, 1, 0)), files(t, w.root, "checkpoint-100")) {
+				t.Error("the commit is neither the old nor the new save")
+			}
+		})
+	}
+}
+
+func TestHalfRewrittenDuringUploadIsNotCommitted(t *testing.T) {
+	w := newWorld(t)
+	dir := w.step(100, layouttest.Seed(1))
+	w.tune = func(c *Config) {
+		c.hook = at("file sent", 3, func() {
+			f := layouttest.HFFiles(100, layouttest.Seed(2), layouttest.At(time.Now()))[1]
+			p := filepath.Join(dir, f.Name)
+			if err := errors.Join(os.WriteFile(p, f.Data, 0o644), os.Chtimes(p, f.MTime, f.MTime)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	w.push()
+	w.wantCommits()
+}
+
+func TestLateFileAddedAfterTheJudgement(t *testing.T) {
+	w := newWorld(t)
+	dir := w.step(100)
+	w.tune = func(c *Config) {
+		c.hook = at("file sent", 5, func() {
+			if err := os.WriteFile(filepath.Join(dir, "processor_config.json"), []byte("{}"), 0o644); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	w.push()
+	for _, c := range w.view().Commits {
+		if _, ok := w.content(c.ID)["checkpoint-100/processor_config.json"]; !ok {
+			t.Error("a commit lacks a file that was there when it was sealed")
+		}
+	}
+}
+
+func TestO54LocalStateLostOrCorrupt(t *testing.T) {
+	for name, spoil := range map[string]func(path string) error{
+		"truncated": func(p string) error { return os.Truncate(p, 0) },
+		"random":    func(p string) error { return os.WriteFile(p, layouttest.Noise(7, 300), 0o600) },
+		"gone":      os.Remove,
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.step(100)
+			w.step(200)
+			w.push()
+			spoilt := 0
+			err := filepath.WalkDir(w.root+".ckptsync", func(p string, d fs.DirEntry, err error) error {
+				if err == nil && d.Type().IsRegular() && d.Name() != lockName {
+					spoilt++
+					return spoil(p)
+				}
+				return err
+			})
+			if err != nil || spoilt < 3 {
+				t.Fatalf("spoilt %d files: %v", spoilt, err)
+			}
+			w.step(300)
+			w.push()
+			w.wantCommits("100-a1-r0", "200-a1-r0", "300-a2-r0")
+			if head, _ := w.view().Head(); head != id(300, 2, 0) {
+				t.Errorf("head %v", head)
+			}
+		})
+	}
+}
+
+func TestJournalTornAtEveryByte(t *testing.T) {
+	w := newWorld(t)
+	w.step(100)
+	w.push()
+	path := journalPath(w.root+".ckptsync", 1, "checkpoint-100")
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := 0; n <= len(whole); n += 37 {
+		if err := os.WriteFile(path, whole[:n], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if o := w.push()["checkpoint-100"]; o.Stage != Committed || o.Now {
+			t.Fatalf("cut at %d: %+v", n, o)
+		}
+	}
+	w.wantCommits("100-a1-r0")
+}
+
+func TestStateOfAnotherRunOrStoreIsRefused(t *testing.T) {
+	w := newWorld(t)
+	w.step(100)
+	w.push()
+	for _, change := range []func(*Config){
+		func(c *Config) { c.Run = "exp2" },
+		func(c *Config) { c.StoreURL = "mem://other" },
+	} {
+		cfg := Config{Run: "exp1", Root: w.root, Bucket: w.bucket, StoreURL: "mem://"}
+		change(&cfg)
+		e, err := New(cfg)
+		var m *MismatchError
+		if !errors.As(err, &m) {
+			t.Errorf("New: %v, want a MismatchError", err)
+		}
+		if err == nil {
+			e.Close()
+		}
+	}
+}
+
+func TestSecondEngineIsRefused(t *testing.T) {
+	w := newWorld(t)
+	e := w.engine()
+	defer e.Close()
+	_, err := New(Config{Run: "exp1", Root: w.root, Bucket: w.bucket, StoreURL: "mem://"})
+	var busy *BusyError
+	if !errors.As(err, &busy) || !strings.Contains(err.Error(), "pid") {
+		t.Fatalf("New: %v, want a BusyError that names the holder", err)
+	}
+}
+
+func TestUnmountedRootIsNoVerdict(t *testing.T) {
+	w := newWorld(t)
+	w.step(100)
+	w.push()
+	if err := os.Rename(w.root, w.root+".away"); err != nil {
+		t.Fatal(err)
+	}
+	e := w.engine()
+	defer e.Close()
+	_, err := e.Push(context.Background())
+	var re *RootError
+	if !errors.As(err, &re) || !strings.Contains(err.Error(), "mounted") {
+		t.Fatalf("Push: %v, want a RootError with a hint", err)
+	}
+	w.wantCommits("100-a1-r0")
+}

@@ -1,0 +1,45 @@
+package syncer
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/ckptsync/ckptsync/blob"
+)
+
+// BusyError says that another process works on the same state directory.
+type BusyError struct {
+	StateDir string
+	Holder   string // what the other wrote into its lock: its pid and command
+}
+
+func (e *BusyError) Error() string {
+	return fmt.Sprintf("another ckptsync (%s) works on %s: stop it first, or use another --state-dir", e.Holder, e.StateDir)
+}
+
+// MismatchError says that a state directory belongs to another run or store.
+type MismatchError struct {
+	StateDir  string
+	What      string // "run" or "store"
+	Have, Ask string
+}
+
+func (e *MismatchError) Error() string {
+	return fmt.Sprintf("state directory %s belongs to %s %s, not %s: name another --state-dir, or move that one away if the root now serves this %s",
+		e.StateDir, e.What, e.Have, e.Ask, e.What)
+}
+
+// UnreachableError says that the store could not be asked, so that nothing is
+// known: not that a run is empty, and not that it is not.
+type UnreachableError struct{ Err error }
+
+func (e *UnreachableError) Error() string {
+	hint := "check the network, the endpoint and the store's health, and try again"
+	if errors.Is(e.Err, blob.ErrDenied) {
+		hint = "check the credentials and the permissions to list, read and write under the prefix"
+	}
+	return fmt.Sprintf("cannot tell what is in the store: %v (%s)", e.Err, hint)
+}
+
+// Unwrap returns the cause.
+func (e *UnreachableError) Unwrap() error { return e.Err }

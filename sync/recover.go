@@ -1,0 +1,245 @@
+package syncer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/ckptsync/ckptsync/commit"
+	"github.com/ckptsync/ckptsync/sync/restore"
+)
+
+// RestoreOptions say what a restore brings back.
+type RestoreOptions struct {
+	restore.Policy // Chosen and MarkDamaged are the engine's
+	Selection      restore.Selection
+
+	IfExists bool // nothing ever committed is success: training starts from nothing
+	Fresh    bool // declare that training starts anew; nothing is restored
+	ReadOnly bool // just look: draw no attempt, commit nothing, put nothing aside
+	Progress func(restore.Progress)
+}
+
+// Restored is what a restore did.
+type Restored struct {
+	restore.Result
+	Nothing bool            // nothing was ever committed (IfExists), or Fresh
+	Attempt int             // that training goes on under; 0 if ReadOnly
+	Aside   []restore.Moved // steps that were put into quarantine
+}
+
+// Restore brings the head, or what the policy asks for, under the root,
+// before training starts (protocol R7, R10):
+//
+//   - Complete steps on this disk that are not in the store yet are committed
+//     first, under the attempt that they belong to: work that was saved just
+//     before a reboot survives.
+//   - The attempt that training goes on under is declared, with what is
+//     restored as its base, before the first byte is read.
+//   - Local steps newer than the restored one that are not complete are moved
+//     into quarantine, so that a trainer that takes the highest-numbered
+//     directory cannot pick them up. If a step was asked for by name, or an
+//     older one was fallen back to, newer complete steps follow them.
+//
+// Errors match restore.ErrNothingCommitted, ErrNothingUsable or
+// ErrCannotTell, or say what is wrong here.
+func (e *Engine) Restore(ctx context.Context, o RestoreOptions) (Restored, error) {
+	if err := restore.CleanLeftovers(e.cfg.Root, e.cfg.StateDir); err != nil {
+		return Restored{}, fmt.Errorf("remove what a killed restore left: %w", err)
+	}
+	if !o.ReadOnly {
+		if err := e.rescue(ctx); err != nil {
+			return Restored{}, err
+		}
+	}
+	var drawn *commit.Attempt
+	var res Restored
+	var err error
+	if o.Fresh {
+		res.Nothing = true
+	} else {
+		res, err = e.bringBack(ctx, o, &drawn)
+		if err != nil {
+			return res, err
+		}
+	}
+	if o.ReadOnly {
+		return res, nil
+	}
+	if res.Nothing {
+		if drawn, err = e.declare(ctx, nil, o.Fresh); err != nil {
+			return res, err
+		}
+	}
+	res.Attempt = drawn.Attempt
+	if res.Aside, err = e.putAside(o, res); err != nil {
+		return res, err
+	}
+	return res, e.begin(*drawn)
+}
+
+// bringBack restores, drawing an attempt for each commit that it tries.
+func (e *Engine) bringBack(ctx context.Context, o RestoreOptions, drawn **commit.Attempt) (Restored, error) {
+	p := o.Policy
+	if !o.ReadOnly {
+		p.MarkDamaged = e.markDamaged
+		p.Chosen = func(ctx context.Context, id commit.ID) (err error) {
+			*drawn, err = e.declare(ctx, &id, false)
+			return err
+		}
+	}
+	r, err := restore.Newest(ctx, restore.Options{
+		Store: e.store, To: e.cfg.Root, StateDir: e.cfg.StateDir, Selection: o.Selection,
+		Concurrency: 2 * e.cfg.Concurrency, MemoryBudget: e.cfg.Memory, Logger: e.cfg.Log, Progress: o.Progress,
+	}, p)
+	res := Restored{Result: r}
+	if errors.Is(err, restore.ErrNothingCommitted) && o.IfExists {
+		res.Nothing = true
+		return res, nil
+	}
+	return res, err
+}
+
+// declare draws the number of the attempt that training goes on under. If the
+// base was retired or found damaged since it was chosen, the attempt is void:
+// that is restore.ErrGone, and another commit is chosen.
+func (e *Engine) declare(ctx context.Context, base *commit.ID, fresh bool) (*commit.Attempt, error) {
+	if err := e.store.Ensure(ctx); err != nil {
+		return nil, &UnreachableError{err}
+	}
+	a, err := e.store.DrawAttempt(ctx, func(_ *commit.View, n int) (commit.Attempt, error) {
+		return commit.Attempt{
+			Declared: true, Rank: n, Base: base, Fresh: fresh, Nodes: 1,
+			Host: e.cfg.Host, Created: commit.At(e.cfg.now()),
+		}, nil
+	})
+	if err != nil {
+		return nil, &UnreachableError{err}
+	}
+	e.cfg.hook("attempt drawn")
+	e.cfg.Log.Info("attempt declared", "attempt", a.Attempt, "base", base)
+	if base == nil {
+		return &a, nil
+	}
+	lost, err := e.store.Lost(ctx, *base)
+	if err != nil {
+		return nil, &UnreachableError{err}
+	}
+	if lost != "" {
+		return nil, fmt.Errorf("%w: %s", restore.ErrGone, lost)
+	}
+	return &a, nil
+}
+
+func (e *Engine) markDamaged(ctx context.Context, d *restore.DamagedError) error {
+	return e.store.PutMark(ctx, &commit.Mark{
+		Format: commit.FormatMark, ID: d.ID, Word: commit.Damaged, Reason: d.Error(),
+		By: e.cfg.Host, Token: commit.NewOpToken(), Created: commit.At(e.cfg.now()),
+	})
+}
+
+// rescue commits what is complete on this disk under the attempt before. If
+// that attempt is not known any more, it does so only when a commit of the run
+// is on this disk too, byte for byte: then it is known what the steps continue.
+func (e *Engine) rescue(ctx context.Context) error {
+	steps, err := e.find()
+	var root *RootError
+	if errors.As(err, &root) {
+		return nil // not there yet: a fresh node
+	}
+	if err != nil || len(steps) == 0 {
+		return err
+	}
+	if e.st == nil {
+		there, err := e.store.Exists(ctx)
+		if err != nil {
+			return &UnreachableError{err}
+		}
+		if !there {
+			return nil
+		}
+		v, err := e.store.View(ctx)
+		if err != nil {
+			return &UnreachableError{err}
+		}
+		if base, _, err := e.findBase(ctx, v); err != nil || base == nil {
+			return err
+		}
+	}
+	out, err := e.Push(ctx)
+	if err != nil {
+		return err
+	}
+	for _, s := range out {
+		if s.Stage == Failed {
+			e.notice(s.Step, "is complete on this disk and could not be committed before the restore: "+s.Reasons[0])
+		}
+	}
+	return nil
+}
+
+// putAside moves local steps above the restored one into quarantine.
+func (e *Engine) putAside(o RestoreOptions, res Restored) ([]restore.Moved, error) {
+	steps, err := e.find()
+	var root *RootError
+	if errors.As(err, &root) && res.Nothing {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	older := o.Step != nil || o.Before != nil || o.Attempt != 0
+	var aside []string
+	for _, s := range steps {
+		if !res.Nothing && (s.Number <= res.ID.Step || s.Name == res.Name) {
+			continue
+		}
+		v, err := e.layouts[s.Layout].Judge(e.cfg.fsys(e.cfg.Root), s)
+		switch {
+		case err != nil || len(v.Reasons) > 0:
+			why := "it cannot be looked at"
+			if err == nil {
+				why = v.Reasons[0]
+			}
+			e.notice(s.Name, "is newer than what was restored and not complete ("+why+"): moved into quarantine")
+			aside = append(aside, s.Name)
+		case older && !res.Nothing:
+			e.notice(s.Name, "is newer than the step that was asked for: moved into quarantine")
+			aside = append(aside, s.Name)
+		default:
+			e.notice(s.Name, "is on this disk, complete, and newer than what was restored: a trainer that takes the highest number takes it")
+		}
+	}
+	if len(aside) == 0 {
+		return nil, nil
+	}
+	return restore.Quarantine(e.cfg.Root, e.cfg.StateDir, aside...)
+}
+
+// begin makes the declared attempt this host's: the steps that are on the disk
+// now are none of it.
+func (e *Engine) begin(a commit.Attempt) error {
+	steps, err := e.find()
+	var root *RootError
+	if err != nil && !errors.As(err, &root) {
+		return err
+	}
+	born := map[string]string{}
+	for _, s := range steps {
+		t, err := e.cfg.capture(e.cfg.Root, s.Name, nil)
+		if err != nil {
+			continue // it cannot be looked at; so it will not be published either
+		}
+		born[s.Name] = t.Fingerprint()
+	}
+	e.mu.Lock()
+	for _, l := range e.lives {
+		if l.hold != nil {
+			l.hold.Release()
+		}
+	}
+	e.lives = map[string]*life{}
+	e.mu.Unlock()
+	e.attached, e.view = false, nil
+	return e.adopt(a, born)
+}

@@ -1,0 +1,318 @@
+package syncer
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/ckptsync/ckptsync/commit"
+	"github.com/ckptsync/ckptsync/sync/watch"
+)
+
+// Outcome is what became of one step in a pass.
+type Outcome struct {
+	Step     string // name
+	Number   int64
+	Stage    Stage
+	Reasons  []string
+	ID       commit.ID // if Committed
+	Files    int
+	Bytes    int64
+	Uploaded int64 // bytes sent in this pass
+	Reused   int64 // bytes that were in the store already
+	Seconds  float64
+	Now      bool // committed in this pass
+}
+
+// Push makes one pass: it commits every complete step under the root, waiting
+// for those that have to settle, and returns what became of each, ascending by
+// step number. The error is that of the pass as a whole: a root that cannot be
+// looked at, a store that cannot be reached (*UnreachableError), ctx. A step
+// that could not be committed is a Failed outcome, not an error.
+func (e *Engine) Push(ctx context.Context) ([]Outcome, error) {
+	moved := e.meter()
+	defer moved.stop()
+	if err := e.attach(ctx); err != nil {
+		return nil, err
+	}
+	tried := map[*life]bool{}
+	for {
+		if err := e.scan(); err != nil {
+			return moved.outcomes(), err
+		}
+		if l := e.next(func(l *life) bool { return !tried[l] }); l != nil {
+			err := e.timed(ctx, l, moved)
+			tried[l] = l.stage != Seen // one that changed is looked at again
+			if ctx.Err() != nil {
+				return moved.outcomes(), context.Cause(ctx)
+			}
+			var gone *UnreachableError
+			if errors.As(err, &gone) {
+				return moved.outcomes(), err
+			}
+			continue
+		}
+		wait := e.untilSettled()
+		if wait < 0 {
+			return moved.outcomes(), nil
+		}
+		select {
+		case <-e.cfg.after(wait):
+		case <-ctx.Done():
+			return moved.outcomes(), context.Cause(ctx)
+		}
+	}
+}
+
+// next is the newest held step that may be published now.
+func (e *Engine) next(may func(*life) bool) *life {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var best *life
+	for _, l := range e.lives {
+		if l.hold == nil || l.retry.After(e.cfg.now()) && l.stage == Failed || !may(l) {
+			continue
+		}
+		if best == nil || l.step.Number > best.step.Number {
+			best = l
+		}
+	}
+	return best
+}
+
+// untilSettled is how long until the first settling step may have settled;
+// negative if none is settling.
+func (e *Engine) untilSettled() time.Duration {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	wait := time.Duration(-1)
+	for _, l := range e.lives {
+		if l.stage != Settling && l.stage != Seen || l.verdict == nil && l.stage == Settling {
+			continue
+		}
+		left := 100 * time.Millisecond // seen while it was changing: look again soon
+		if l.stage == Settling {
+			left = max(e.settleTime(l.verdict)-e.cfg.now().Sub(l.since), time.Millisecond)
+		}
+		if wait < 0 || left < wait {
+			wait = left
+		}
+	}
+	return wait
+}
+
+// Watch is the daemon: it looks at the root whenever something may have
+// changed and publishes what is complete, newest first, until ctx is done.
+// Then it commits what is complete or settling within grace, and returns nil
+// if nothing complete was left behind. A second signal is the caller's: it
+// cancels now, and Watch returns at once with its cause.
+func (e *Engine) Watch(ctx context.Context, now context.Context, grace time.Duration) error {
+	w, err := watch.New(e.cfg.Root)
+	if err != nil {
+		e.notice("inotify", err.Error())
+	}
+	defer w.Close()
+	kick := make(chan struct{}, 1)
+	work, stop := context.WithCancelCause(now)
+	defer stop(nil)
+	g := errgroup.Group{}
+	g.Go(func() error { return e.lookLoop(ctx, w, kick) })
+	g.Go(func() error { return e.publishLoop(ctx, work, kick) })
+	<-ctx.Done()
+	timer := time.AfterFunc(grace, func() { stop(ErrGrace) })
+	defer timer.Stop()
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	left, err := e.Push(work)
+	if err != nil {
+		return err
+	}
+	for _, o := range left {
+		if o.Stage == Failed {
+			return fmt.Errorf("%s could not be committed before the end: %s", o.Step, o.Reasons[0])
+		}
+	}
+	return nil
+}
+
+// ErrGrace is the cause when the time that a shutdown was given ran out.
+var ErrGrace = errors.New("the grace period ended before everything complete was committed")
+
+// lookLoop scans: at once, on every hint, at every interval, and when a step
+// may have settled.
+func (e *Engine) lookLoop(ctx context.Context, w *watch.Watcher, kick chan<- struct{}) error {
+	for ctx.Err() == nil {
+		if err := e.scan(); err != nil {
+			e.notice(e.cfg.Root, err.Error())
+		} else {
+			e.notice(e.cfg.Root, "")
+			e.watchOpen(w)
+		}
+		select {
+		case kick <- struct{}{}:
+		default:
+		}
+		wait := e.cfg.ScanInterval
+		if s := e.untilSettled(); s >= 0 {
+			wait = min(wait, s)
+		}
+		select {
+		case <-ctx.Done():
+		case <-e.cfg.after(wait):
+		case <-w.Hints():
+		}
+	}
+	return nil
+}
+
+// watchOpen asks for events of what may still change: the root and every
+// directory of a step that is not committed.
+func (e *Engine) watchOpen(w *watch.Watcher) {
+	dirs := []string{"."}
+	e.mu.Lock()
+	for _, l := range e.lives {
+		if l.stage == Committed || l.stage == Skipped || l.tree == nil {
+			continue
+		}
+		for _, t := range l.tree.Entries {
+			if t.Type == commit.TypeDir {
+				dirs = append(dirs, t.Path)
+			}
+		}
+	}
+	e.mu.Unlock()
+	if err := w.Set(dirs); err != nil {
+		e.notice("inotify", err.Error())
+	}
+}
+
+// publishLoop publishes held steps, until ctx is done; the step that it is at
+// goes on under work.
+func (e *Engine) publishLoop(ctx, work context.Context, kick <-chan struct{}) error {
+	for {
+		for l := e.next(func(*life) bool { return true }); l != nil && ctx.Err() == nil; l = e.next(func(*life) bool { return true }) {
+			if err := e.publish(work, l); err != nil && work.Err() == nil {
+				e.failed(l, err)
+			}
+		}
+		if work.Err() != nil {
+			return context.Cause(work)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-kick:
+		}
+	}
+}
+
+// failed keeps a step whose publishing broke for a later try, whatever broke.
+func (e *Engine) failed(l *life, err error) {
+	e.mu.Lock()
+	told := l.stage == Failed
+	e.mu.Unlock()
+	if told {
+		return
+	}
+	e.mu.Lock()
+	l.tries++
+	l.retry = e.cfg.now().Add(backoff(l.tries))
+	e.mu.Unlock()
+	e.enter(l, Failed, err.Error())
+}
+
+// timed publishes one step and measures it.
+func (e *Engine) timed(ctx context.Context, l *life, m *meter) error {
+	start := e.cfg.now()
+	err := e.publish(ctx, l)
+	m.took(l.step.Name, e.cfg.now().Sub(start))
+	if err != nil && ctx.Err() == nil {
+		e.failed(l, err)
+	}
+	return err
+}
+
+// meter adds up what a pass did, as one more listener.
+type meter struct {
+	e     *Engine
+	inner Reporter
+
+	mu   sync.Mutex
+	done map[string]*Outcome
+}
+
+func (e *Engine) meter() *meter {
+	m := &meter{e: e, inner: e.cfg.Reporter, done: map[string]*Outcome{}}
+	e.cfg.Reporter = m
+	return m
+}
+
+func (m *meter) stop() { m.e.cfg.Reporter = m.inner }
+
+func (m *meter) of(step string) *Outcome {
+	o := m.done[step]
+	if o == nil {
+		o = &Outcome{Step: step}
+		m.done[step] = o
+	}
+	return o
+}
+
+// Report implements Reporter.
+func (m *meter) Report(ev Event) {
+	m.mu.Lock()
+	switch ev := ev.(type) {
+	case Moved:
+		o := m.of(ev.Step)
+		o.Uploaded += ev.Sent
+		o.Reused += ev.Reused
+	case StageChanged:
+		o := m.of(ev.Step)
+		o.set(ev.Number, ev.Stage, ev.Reasons, ev.ID, ev.Files, ev.Bytes)
+		o.Now = o.Now || ev.Fresh
+	}
+	m.mu.Unlock()
+	m.inner.Report(ev)
+}
+
+func (o *Outcome) set(number int64, s Stage, reasons []string, id commit.ID, files int, bytes int64) {
+	o.Number, o.Stage, o.Reasons, o.ID, o.Files, o.Bytes = number, s, reasons, id, files, bytes
+}
+
+func (m *meter) took(step string, d time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.of(step).Seconds += d.Seconds()
+}
+
+// outcomes are those of every step that is there, and of those that vanished
+// during the pass.
+func (m *meter) outcomes() []Outcome {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.e.mu.Lock()
+	defer m.e.mu.Unlock()
+	for name, l := range m.e.lives {
+		o := m.of(name)
+		files, size := 0, int64(0)
+		if l.tree != nil {
+			files, size = len(l.tree.Files()), l.tree.Bytes()
+		}
+		o.set(l.step.Number, l.stage, l.reasons, l.id, files, size)
+	}
+	out := make([]Outcome, 0, len(m.done))
+	for _, o := range m.done {
+		out = append(out, *o)
+	}
+	slices.SortFunc(out, func(a, b Outcome) int {
+		return cmp.Or(cmp.Compare(a.Number, b.Number), cmp.Compare(a.Step, b.Step))
+	})
+	return out
+}

@@ -1,0 +1,346 @@
+package syncer
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ckptsync/ckptsync/commit"
+	"github.com/ckptsync/ckptsync/sync/hold"
+	"github.com/ckptsync/ckptsync/sync/layout"
+	"github.com/ckptsync/ckptsync/sync/tree"
+)
+
+// scan looks at every step once, newest first. It never blocks on the store.
+func (e *Engine) scan() error {
+	steps, err := e.find()
+	if err != nil {
+		return err
+	}
+	now, gone := e.meet(steps)
+	slices.Reverse(now)
+	for i, l := range now {
+		e.look(l, now[:i])
+	}
+	for _, l := range gone {
+		e.lost(l)
+	}
+	return e.boundHolds()
+}
+
+// meet pairs the steps that were found with their lives, in the same order,
+// and returns the lives whose step was not found.
+func (e *Engine) meet(steps []layout.Step) (now []*life, gone map[string]*life) {
+	e.mu.Lock()
+	gone = maps.Clone(e.lives)
+	e.mu.Unlock()
+	for _, s := range steps {
+		l := gone[s.Name]
+		delete(gone, s.Name)
+		if l == nil {
+			l = e.newLife(s)
+			e.mu.Lock()
+			e.lives[s.Name] = l
+			e.mu.Unlock()
+		}
+		now = append(now, l)
+	}
+	return now, gone
+}
+
+// find lists the steps under the root, ascending by number. A root that is not
+// there, or that was replaced by another (an unmounted disk shows the empty
+// mount point), is an error: it says nothing about steps.
+func (e *Engine) find() ([]layout.Step, error) {
+	if fi, err := os.Stat(e.cfg.Root); err != nil || !fi.IsDir() {
+		return nil, &RootError{Root: e.cfg.Root, Err: cmpErr(err)}
+	}
+	found, err := e.finder.Find(e.cfg.fsys(e.cfg.Root))
+	if err != nil {
+		return nil, &RootError{Root: e.cfg.Root, Err: err}
+	}
+	for _, i := range found.Ignored {
+		e.notice(i.Path, i.Reason)
+	}
+	return found.Steps, nil
+}
+
+func cmpErr(err error) error {
+	if err == nil {
+		return errors.New("it is not a directory")
+	}
+	return err
+}
+
+// RootError says that the watched root cannot be looked at.
+type RootError struct {
+	Root string
+	Err  error
+}
+
+func (e *RootError) Error() string {
+	hint := "is the disk mounted, and may this user read it?"
+	if errors.Is(e.Err, fs.ErrNotExist) {
+		hint = "is the disk mounted, or has the trainer not created it yet?"
+	}
+	return fmt.Sprintf("root %s: %v (%s)", e.Root, plain(e.Err), hint)
+}
+
+// Unwrap returns the cause.
+func (e *RootError) Unwrap() error { return e.Err }
+
+func (e *Engine) newLife(s layout.Step) *life {
+	l := &life{step: s, stage: Seen}
+	if e.st == nil {
+		return l
+	}
+	if j, err := e.journal(s.Name); err == nil && j.done.ID != nil {
+		l.id, l.done = *j.done.ID, j.done.Fingerprint
+	}
+	return l
+}
+
+// observe captures the step. It reports whether there is something to judge;
+// the rest it has told already.
+func (e *Engine) observe(l *life) bool {
+	now, err := e.captureLike(l)
+	var odd *tree.Odd
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		e.lost(l)
+		return false
+	case errors.As(err, &odd):
+		e.enter(l, Incomplete, odd.Error())
+		return false
+	case err != nil:
+		e.enter(l, Incomplete, "cannot be looked at: "+plain(err))
+		return false
+	}
+	if print := now.Fingerprint(); print != l.print {
+		if l.jitter.sees(l.tree, now, e.cfg.now(), e.settleTime(nil)) {
+			now.Loosen()
+			print = now.Fingerprint()
+			e.notice(l.step.Name, "its files' modification times change though nothing else does: this file system's times are not trusted, and the step is read twice")
+		}
+		e.mu.Lock()
+		if e.shrunk(l, now) {
+			e.mu.Unlock()
+			return false
+		}
+		if print != l.print {
+			l.print, l.verdict, l.since = print, nil, e.cfg.now()
+		}
+		l.tree = now
+		e.mu.Unlock()
+	}
+	return true
+}
+
+// shrunk reports whether a step that was whole is losing files without gaining
+// or changing any: it is being deleted, which is no new save of it. Half of a
+// deleted step may look like another whole one: a trainer that removes the
+// optimizer first leaves what could have been saved without one.
+func (e *Engine) shrunk(l *life, now *tree.Tree) bool {
+	whole := l.done != "" || l.verdict != nil && len(l.verdict.Reasons) == 0
+	if !whole || l.tree == nil {
+		return false
+	}
+	change, _ := l.tree.Compare(now)
+	return change == tree.Shrunk
+}
+
+// captureLike captures a step as its life has to be compared: without times
+// where they are not to be trusted.
+func (e *Engine) captureLike(l *life) (*tree.Tree, error) {
+	t, err := e.cfg.capture(e.cfg.Root, l.step.Name, nil)
+	if err == nil && l.jitter.loose {
+		t.Loosen()
+	}
+	return t, err
+}
+
+// lost is told of a step that has no name any more.
+func (e *Engine) lost(l *life) {
+	e.mu.Lock()
+	held, committed := l.hold != nil, l.done != ""
+	if !held {
+		delete(e.lives, l.step.Name)
+	}
+	e.mu.Unlock()
+	if !held && !committed {
+		e.enter(l, Vanished, "it was deleted before it could be committed")
+	}
+}
+
+// foreign reports whether the step is no step of this attempt.
+func (e *Engine) foreign(l *life) bool {
+	if e.st == nil {
+		return false
+	}
+	if print, ok := e.st.Born[l.step.Name]; ok && print == l.print {
+		e.enter(l, Skipped, fmt.Sprintf("was on the disk before attempt %d began", e.st.Attempt))
+		return true
+	}
+	if b := e.st.Base; b != nil && !e.st.Declared && l.step.Number <= b.Step {
+		e.enter(l, Skipped, fmt.Sprintf("not above step %d of attempt %d, which this disk continues", b.Step, b.Attempt))
+		return true
+	}
+	return false
+}
+
+// settleTime is how long a step of this verdict has to be quiet.
+func (e *Engine) settleTime(v *layout.Verdict) time.Duration {
+	if e.cfg.Settle != nil {
+		return *e.cfg.Settle
+	}
+	if v == nil {
+		return layout.DefaultSettle
+	}
+	return v.Settle
+}
+
+// asSuccessor is what the steps below need to know of this one.
+func (l *life) asSuccessor() *layout.Verdict {
+	if l.tree == nil {
+		return nil
+	}
+	oldest, newest := l.tree.Times()
+	return &layout.Verdict{Step: l.step, Files: len(l.tree.Files()), Oldest: time.Unix(0, oldest), Newest: time.Unix(0, newest)}
+}
+
+func voidedReason(v *layout.Verdict) string {
+	return fmt.Sprintf("%s changed after %s, which vouches for it: being saved again, or was (waits for that, or for a newer step)",
+		strings.Join(v.Voided, ", "), strings.Join(v.Evidence, ", "))
+}
+
+// skipper matches what a verdict leaves out.
+func skipper(skip []string) func(rel string) bool {
+	set := make(map[string]bool, len(skip))
+	for _, s := range skip {
+		set[s] = true
+	}
+	return func(rel string) bool { return set[rel] }
+}
+
+// plain is an error without the path in front that the message has already.
+func plain(err error) string {
+	var pe *fs.PathError
+	if errors.As(err, &pe) {
+		return pe.Err.Error()
+	}
+	return err.Error()
+}
+
+// jitter notices a file system that gives an unchanged file a slightly
+// different modification time at every look.
+type jitter struct {
+	ref   *tree.Tree
+	since time.Time
+	moves int
+	loose bool
+}
+
+const (
+	jitterWithin = int64(time.Second) // a real write moves the time on with the clock
+	jitterMoves  = 3
+)
+
+// sees is told of a step whose fingerprint changed, and reports whether its
+// times are not to be trusted: for twice the settle time they moved again and
+// again, but stayed within a second, and nothing else changed.
+func (j *jitter) sees(was, now *tree.Tree, at time.Time, settle time.Duration) bool {
+	if j.loose {
+		return true
+	}
+	if j.ref == nil || was == nil || !j.ref.Jitter(now, jitterWithin) && !was.Jitter(now, jitterWithin) {
+		*j = jitter{ref: now, since: at}
+		return false
+	}
+	j.moves++
+	j.loose = j.moves >= jitterMoves && at.Sub(j.since) >= max(2*settle, time.Second)
+	return j.loose
+}
+
+// holdNote is what a later process needs to go on with a hold.
+func (e *Engine) holdNote(l *life) string {
+	n := heldNote{Step: l.step, Verdict: *l.verdict}
+	if e.st != nil {
+		n.Attempt = e.st.Attempt
+	}
+	data, err := json.Marshal(n)
+	if err != nil {
+		return "" // metadata that is not JSON; the hold is then good for this process only
+	}
+	return string(data)
+}
+
+type heldNote struct {
+	Attempt int // 0: held before there was one
+	Step    layout.Step
+	Verdict layout.Verdict
+}
+
+// takeUpHolds makes lives of the holds that an earlier process left.
+func (e *Engine) takeUpHolds() error {
+	hs, err := hold.Reopen(e.cfg.Root, filepath.Join(e.cfg.StateDir, holdsName))
+	if err != nil {
+		return fmt.Errorf("take up holds: %w", err)
+	}
+	for _, h := range hs {
+		var n heldNote
+		ok := json.Unmarshal([]byte(h.Note), &n) == nil && e.layouts[n.Step.Layout] != nil && e.lives[n.Step.Name] == nil
+		// Without state, or after a restore, it is another attempt's step.
+		if !ok || e.st == nil || n.Attempt != 0 && n.Attempt != e.st.Attempt {
+			if err := h.Release(); err != nil {
+				return fmt.Errorf("release hold: %w", err)
+			}
+			continue
+		}
+		l := e.newLife(n.Step)
+		l.tree, l.print, l.verdict, l.hold, l.stage = h.Tree, h.Tree.Fingerprint(), &n.Verdict, h, Held
+		e.lives[n.Step.Name] = l
+	}
+	return nil
+}
+
+// boundHolds lets go of steps that the trainer deleted and that newer held
+// ones supersede: holds must never fill the disk that the trainer writes to.
+func (e *Engine) boundHolds() error {
+	e.mu.Lock()
+	var orphans []*life
+	for _, l := range e.lives {
+		if l.hold == nil || l.stage != Held {
+			continue
+		}
+		if _, err := os.Lstat(filepath.Join(e.cfg.Root, filepath.FromSlash(l.step.Name))); errors.Is(err, fs.ErrNotExist) {
+			orphans = append(orphans, l)
+		}
+	}
+	e.mu.Unlock()
+	if len(orphans) <= e.cfg.KeepHolds {
+		return nil
+	}
+	slices.SortFunc(orphans, func(a, b *life) int { return int(a.step.Number - b.step.Number) })
+	for _, l := range orphans[:len(orphans)-e.cfg.KeepHolds] {
+		e.enter(l, Vanished, "deleted by the trainer before it could be sent, and superseded by newer steps")
+		if err := e.letGo(l); err != nil {
+			return err
+		}
+		e.mu.Lock()
+		delete(e.lives, l.step.Name)
+		e.mu.Unlock()
+	}
+	return nil
+}
+
+func stepOf(m *commit.Manifest) layout.Step {
+	dir := len(m.Files) > 0 && m.Files[0].Path == m.Name && m.Files[0].Type == commit.TypeDir
+	return layout.Step{Name: m.Name, Number: m.Step, Dir: dir, Layout: m.Layout}
+}
