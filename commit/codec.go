@@ -36,7 +36,8 @@ func encode(v any, limit int) ([]byte, error) {
 // decode parses data as an object of that format into v, which is a pointer
 // to a struct. Unknown fields are ignored.
 func decode(data []byte, format string, limit int, v any) error {
-	if err := checkFormat(data, format, limit); err != nil {
+	var head formatField
+	if err := checkFormat(data, format, limit, &head); err != nil {
 		return err
 	}
 	if err := json.Unmarshal(data, v); err != nil {
@@ -45,25 +46,31 @@ func decode(data []byte, format string, limit int, v any) error {
 	return nil
 }
 
+// formatField is the field that every object has.
+type formatField struct {
+	Format *string `json:"format"`
+}
+
+func (f *formatField) format() *string { return f.Format }
+
 // checkFormat checks what can be known of data before it is parsed into a
 // type: its size, its encoding, that it is one JSON object, and its format.
-func checkFormat(data []byte, format string, limit int) error {
+// head is a struct with a formatField in it, which is filled.
+func checkFormat(data []byte, format string, limit int, head interface{ format() *string }) error {
 	switch {
 	case len(data) > limit:
 		return invalid("%s of %d bytes, over the limit of %d", kindOf(format), len(data), limit)
 	case !utf8.Valid(data):
 		return invalid("%s is not valid UTF-8", kindOf(format))
 	}
-	var head struct {
-		Format *string `json:"format"`
-	}
-	if err := json.Unmarshal(data, &head); err != nil {
+	if err := json.Unmarshal(data, head); err != nil {
 		return invalid("%s: %w", kindOf(format), err)
 	}
-	if head.Format == nil {
+	got := head.format()
+	if got == nil {
 		return fmt.Errorf("%w: it has no field \"format\", want %s", ErrFormat, format)
 	}
-	return sameFormat(*head.Format, format)
+	return sameFormat(*got, format)
 }
 
 // sameFormat compares a format as found with the one that is understood.

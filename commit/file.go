@@ -81,6 +81,11 @@ func (f *File) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &j); err != nil {
 		return err
 	}
+	return f.from(&j)
+}
+
+// from sets f from what was decoded.
+func (f *File) from(j *fileJSON) error {
 	if j.Path == "" {
 		return fmt.Errorf("an entry without a path")
 	}

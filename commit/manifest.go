@@ -60,14 +60,12 @@ func encodeManifest(m *Manifest) ([]byte, error) {
 // DecodeManifest parses the bytes of a part manifest and validates it. What
 // it takes of memory is bounded by a small multiple of len(data).
 func DecodeManifest(data []byte) (*Manifest, error) {
-	if err := checkFormat(data, FormatManifest, MaxManifest); err != nil {
-		return nil, err
-	}
 	var body struct {
+		formatField
 		Files json.RawMessage `json:"files"`
 	}
-	if err := json.Unmarshal(data, &body); err != nil {
-		return nil, invalid("part: %w", err)
+	if err := checkFormat(data, FormatManifest, MaxManifest, &body); err != nil {
+		return nil, err
 	}
 	if n := len(data) - len(body.Files); n > maxSmall {
 		return nil, invalid("part: %d bytes besides the files, over the limit of %d", n, maxSmall)
@@ -101,12 +99,14 @@ func decodeFiles(data []byte) ([]File, error) {
 	}
 	var files []File
 	for dec.More() {
+		var j fileJSON
 		var f File
-		if err := dec.Decode(&f); err != nil {
-			return nil, fmt.Errorf("entry %d: %w", len(files), err)
+		err := dec.Decode(&j)
+		if err == nil {
+			err = f.from(&j)
 		}
-		if f.Path == "" { // null
-			return nil, fmt.Errorf("entry %d has no path", len(files))
+		if err != nil {
+			return nil, fmt.Errorf("entry %d: %w", len(files), err)
 		}
 		files = append(files, f)
 	}
