@@ -75,7 +75,7 @@ func newFixture(t testing.TB) *fixture {
 	if err := f.store.Ensure(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	f.root = filepath.Join(t.TempDir(), "ckpts")
+	f.root = filepath.Join(scratch(t), "ckpts")
 	return f
 }
 

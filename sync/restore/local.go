@@ -100,23 +100,29 @@ func localEntry(fi fs.FileInfo) LocalEntry {
 func (l *Local) digest(ctx context.Context, root *os.Root, t *Tree, pool *buffers) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(pool.n)
-	var mu sync.Mutex
+	right := make([][]bool, len(t.Entries))
 	for i := range t.Entries {
 		want := &t.Entries[i]
 		have, ok := l.Entries[want.Rel]
 		if !ok || have.Type != commit.TypeFile || want.Type != commit.TypeFile || have.Size == 0 {
 			continue
 		}
-		g.Go(func() error {
-			right, err := digestFile(ctx, root, path.Join(t.Name, want.Rel), &want.File, pool)
-			mu.Lock()
-			defer mu.Unlock()
-			have.Right = right
-			l.Entries[want.Rel] = have
+		g.Go(func() (err error) {
+			right[i], err = digestFile(ctx, root, path.Join(t.Name, want.Rel), &want.File, pool)
 			return err
 		})
 	}
-	return g.Wait()
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	for i, r := range right {
+		if r != nil {
+			e := l.Entries[t.Entries[i].Rel]
+			e.Right = r
+			l.Entries[t.Entries[i].Rel] = e
+		}
+	}
+	return nil
 }
 
 // digestFile says for each chunk of f whether the local file has its bytes. It

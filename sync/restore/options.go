@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/ckptsync/ckptsync/commit"
@@ -45,7 +46,8 @@ type Options struct {
 
 // testHooks are the places where this package's tests take part.
 type testHooks struct {
-	at         func(op string)                  // called before each change of the disk
+	mu         sync.Mutex
+	at         func(op string)                  // called before each change of the disk, never twice at a time
 	wait       func(context.Context, int) error // instead of backoff
 	free       func(dir string) (space, error)  // instead of statfs
 	noExchange bool                             // as if the file system could not
@@ -168,6 +170,8 @@ func resolved(p string) string {
 // at tells the test where the restore is.
 func (o *Options) at(op string) {
 	if o.test.at != nil {
+		o.test.mu.Lock()
+		defer o.test.mu.Unlock()
 		o.test.at(op)
 	}
 }

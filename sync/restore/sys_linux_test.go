@@ -1,6 +1,7 @@
 package restore
 
 import (
+	"errors"
 	"os"
 	"syscall"
 	"testing"
@@ -14,4 +15,9 @@ func onDisk(t *testing.T, name string) int64 {
 		t.Fatal(err)
 	}
 	return fi.Sys().(*syscall.Stat_t).Blocks * 512
+}
+
+// replaceByPipe puts a named pipe where a file was. Opening one blocks.
+func replaceByPipe(name string) error {
+	return errors.Join(os.Remove(name), syscall.Mkfifo(name, 0o600))
 }
