@@ -571,3 +571,29 @@ func TestStateDirMustBeApart(t *testing.T) {
 		t.Errorf("root holds %q", got)
 	}
 }
+
+func TestO49AbsolutePathOfAnotherRoot(t *testing.T) {
+	for text, warned := range map[string]bool{
+		"model_checkpoint_path: \"/old/root/model.ckpt-100\"\n": true,
+		"/old/root/model.ckpt-100":                              true,
+		"model_checkpoint_path: \"model.ckpt-100\"\n":           false,
+		"model_checkpoint_path: \"ROOT/s/model.ckpt-100\"\n":    false,
+		"all: \"ROOT/s/a\"\nall: \"ROOT/../b\"\n":               true,
+		"a/b/c and/or\n": false,
+		"":               false,
+		"\x00/old/root":  false,
+	} {
+		f := newFixture(t)
+		text = strings.ReplaceAll(text, "ROOT", f.root)
+		nodes := []node{dir("s"), file("s/checkpoint", []byte(text)), file("s/config.json", []byte(`{"from": "/old/root"}`))}
+		at := f.commit(f.manifest(id(1), 0, "s", nodes))
+		res, err := Run(t.Context(), f.options(at))
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantTree(t, f.root, "s", nodes) // never rewritten
+		if got := len(res.Warnings) > 0; got != warned {
+			t.Errorf("%q: warnings %q, want one: %v", text, res.Warnings, warned)
+		}
+	}
+}

@@ -112,6 +112,7 @@ func (r *runner) run(ctx context.Context) error {
 	if err := r.close(); err != nil {
 		return err
 	}
+	r.warnElsewhere()
 	r.phase(PhaseDone)
 	return nil
 }
