@@ -34,7 +34,7 @@ def parse_arguments(argv):
     parser.add_argument("--save-steps", type=int, default=5)
     parser.add_argument("--save-total-limit", type=int, help="rotate: keep only so many checkpoints")
     parser.add_argument("--save-only-model", action="store_true", help="no optimizer, scheduler and random state")
-    parser.add_argument("--resume-from", default="", metavar="CHECKPOINT", help="a checkpoint-N directory; empty: start from the beginning")
+    parser.add_argument("--resume-from", default="", metavar="CHECKPOINT", help='a checkpoint-N directory; "last": whichever the Trainer itself finds in OUTPUT_DIR; empty: start from the beginning')
     parser.add_argument("--losses", metavar="FILE", help='append one line {"step": n, "loss": x} per step')
     parser.add_argument("--slow-save", type=float, default=0, metavar="SECONDS", help="make a save take about so long, with torn files on the way")
     parser.add_argument("--step-delay", type=float, default=0, metavar="SECONDS", help="wait after each step")
@@ -266,7 +266,7 @@ def main(argv):
         losses = stack.enter_context(open(options.losses, "a", encoding="utf-8")) if options.losses else None
         trainer.remove_callback(PrinterCallback)
         trainer.add_callback(Steps(trainer, losses, options.step_delay))
-        trainer.train(resume_from_checkpoint=options.resume_from or None)
+        trainer.train(resume_from_checkpoint=True if options.resume_from == "last" else options.resume_from or None)
     if trainer.args.should_save:
         print(f"DONE {trainer.state.global_step}", flush=True)
     if torch.distributed.is_initialized():
