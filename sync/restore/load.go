@@ -124,7 +124,7 @@ func stillThere(ctx context.Context, o *Options, err error) error {
 	case lerr != nil:
 		return &StoreError{Op: fmt.Sprintf("look whether commit %s was retired", o.ID), Err: errors.Join(lerr, err)}
 	case why == "retired":
-		return fmt.Errorf("commit %s: %w: %v", o.ID, ErrGone, err)
+		return fmt.Errorf("commit %s: %w (%s)", o.ID, ErrGone, err.Error())
 	}
 	return err
 }

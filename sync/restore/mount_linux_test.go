@@ -106,11 +106,11 @@ func TestRootIsAMountPoint(t *testing.T) {
 // TestBindMount: one device, and yet a rename cannot lead across.
 func TestBindMount(t *testing.T) {
 	base := t.TempDir()
-	root, real := filepath.Join(base, "ckpts"), filepath.Join(base, "real")
-	if err := errors.Join(os.Mkdir(root, 0o755), os.Mkdir(real, 0o755)); err != nil {
+	root, device := filepath.Join(base, "ckpts"), filepath.Join(base, "device")
+	if err := errors.Join(os.Mkdir(root, 0o755), os.Mkdir(device, 0o755)); err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Mount(real, root, "", unix.MS_BIND, ""); err != nil {
+	if err := unix.Mount(device, root, "", unix.MS_BIND, ""); err != nil {
 		t.Skipf("nothing can be mounted here: %v", err)
 	}
 	t.Cleanup(func() {

@@ -265,7 +265,7 @@ func (w *walk) failed(ctx context.Context, o *Options, res Result, err error) (R
 	case errors.Is(err, ErrCannotTell):
 		return res, true, &OutcomeError{Outcome: ErrCannotTell, Skipped: w.skipped, Err: err}
 	case errors.Is(err, ErrGone):
-		w.skip(o.ID, "retired meanwhile", err)
+		w.skip(o.ID, "went away meanwhile: "+err.Error(), err)
 		return res, false, nil // not a fallback: it is no commit any more
 	case errors.Is(err, commit.ErrFormat):
 		w.skip(o.ID, "written by a newer ckptsync", err)

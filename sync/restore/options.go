@@ -157,8 +157,8 @@ func within(dir, p string) bool {
 func resolved(p string) string {
 	rest := ""
 	for dir := p; ; dir = filepath.Dir(dir) {
-		if real, err := filepath.EvalSymlinks(dir); err == nil {
-			return filepath.Join(real, rest)
+		if target, err := filepath.EvalSymlinks(dir); err == nil {
+			return filepath.Join(target, rest)
 		}
 		if filepath.Dir(dir) == dir {
 			return p
