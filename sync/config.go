@@ -14,6 +14,7 @@ import (
 	"github.com/ckptsync/ckptsync/blob"
 	"github.com/ckptsync/ckptsync/sync/layout"
 	"github.com/ckptsync/ckptsync/sync/tree"
+	"github.com/ckptsync/ckptsync/sync/watch"
 )
 
 // Config is what an Engine needs. Zero fields take the defaults that are named
@@ -47,6 +48,7 @@ type Config struct {
 	after   func(time.Duration) <-chan time.Time
 	capture func(root, name string, skip func(string) bool) (*tree.Tree, error)
 	fsys    func(root string) fs.FS
+	events  func(root string) (*watch.Watcher, error)
 	hook    func(point string) // called at every point where a crash test may stop
 }
 
@@ -94,6 +96,9 @@ func (c *Config) setSeams() {
 	}
 	if c.fsys == nil {
 		c.fsys = os.DirFS
+	}
+	if c.events == nil {
+		c.events = watch.New
 	}
 	if c.hook == nil {
 		c.hook = func(string) {}

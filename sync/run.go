@@ -113,7 +113,7 @@ func (e *Engine) untilSettled() time.Duration {
 // if nothing complete was left behind. A second signal is the caller's: it
 // cancels now, and Watch returns at once with its cause.
 func (e *Engine) Watch(ctx context.Context, now context.Context, grace time.Duration) error {
-	w, err := watch.New(e.cfg.Root)
+	w, err := e.cfg.events(e.cfg.Root)
 	if err != nil {
 		e.notice("inotify", err.Error())
 	}

@@ -1,0 +1,144 @@
+package watch
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/fsnotify/fsnotify"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fake is a notifier that a test drives.
+type fake struct {
+	ev    chan fsnotify.Event
+	er    chan error
+	limit int // of watches
+
+	mu    sync.Mutex
+	added map[string]bool
+}
+
+func newFake(limit int) *fake {
+	return &fake{ev: make(chan fsnotify.Event), er: make(chan error), limit: limit, added: map[string]bool{}}
+}
+
+func (f *fake) Add(d string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.added) >= f.limit {
+		return syscall.ENOSPC
+	}
+	f.added[d] = true
+	return nil
+}
+
+func (f *fake) Remove(d string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.added, d)
+	return nil
+}
+
+func (f *fake) Close() error                  { return nil }
+func (f *fake) events() <-chan fsnotify.Event { return f.ev }
+func (f *fake) errs() <-chan error            { return f.er }
+
+// drain takes the hint that adding directories gives.
+func drain(w *Watcher) {
+	select {
+	case <-w.Hints():
+	default:
+	}
+}
+
+func TestO41WatchLimit(t *testing.T) {
+	f := newFake(49)
+	w := start("/root", f)
+	defer w.Close()
+	dirs := []string{"."}
+	for i := range 80 {
+		dirs = append(dirs, fmt.Sprintf("d%d", i))
+	}
+	err := w.Set(dirs)
+	if !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), "max_user_watches") || !strings.Contains(err.Error(), "not the disk") {
+		t.Fatalf("Set: %v, want the inotify limit named", err)
+	}
+	if len(w.watched) != 49 {
+		t.Errorf("%d watched, want 49: what can be watched is", len(w.watched))
+	}
+	if err := w.Set(dirs); err != nil {
+		t.Errorf("Set told the limit twice: %v", err)
+	}
+	if err := limit(syscall.EMFILE, ""); !strings.Contains(err.Error(), "max_user_instances") {
+		t.Errorf("EMFILE reads %q", err)
+	}
+}
+
+func TestO42OverflowIsAHint(t *testing.T) {
+	f := newFake(10)
+	w := start("/root", f)
+	defer w.Close()
+	if err := w.Set([]string{"."}); err != nil {
+		t.Fatal(err)
+	}
+	drain(w)
+	f.er <- fsnotify.ErrEventOverflow
+	<-w.Hints()
+}
+
+func TestAddingIsAHintAndManyEventsAreOne(t *testing.T) {
+	f := newFake(10)
+	w := start("/root", f)
+	defer w.Close()
+	if err := w.Set([]string{".", "a"}); err != nil {
+		t.Fatal(err)
+	}
+	<-w.Hints() // files may have been created in a before it was watched
+	for range 5 {
+		f.ev <- fsnotify.Event{Name: "/root/a/x", Op: fsnotify.Create}
+	}
+	<-w.Hints()
+	select {
+	case <-w.Hints():
+		t.Error("five events within the debounce gave two hints")
+	default:
+	}
+	if err := w.Set([]string{"."}); err != nil {
+		t.Fatal(err)
+	}
+	if f.added[filepath.Join("/root", "a")] {
+		t.Error("a directory that is not asked for any more is still watched")
+	}
+}
+
+func TestRealEvents(t *testing.T) {
+	root := t.TempDir()
+	w, err := New(root)
+	if err != nil {
+		t.Skip("no inotify on this machine:", err)
+	}
+	defer w.Close()
+	if err := w.Set([]string{"."}); err != nil {
+		t.Fatal(err)
+	}
+	<-w.Hints()
+	if err := os.Mkdir(filepath.Join(root, "checkpoint-1"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	<-w.Hints()
+}
+
+func TestNilNeverHints(t *testing.T) {
+	var w *Watcher
+	if w.Hints() != nil || w.Set([]string{"."}) != nil || w.Close() != nil {
+		t.Error("a nil Watcher is to do nothing")
+	}
+}
