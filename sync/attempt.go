@@ -42,7 +42,9 @@ func (e *Engine) attach(ctx context.Context) error {
 			return err
 		}
 		e.notice(aside, fmt.Sprintf("the store does not know attempt %d as ours: the local state was moved aside", e.st.Attempt))
+		e.mu.Lock()
 		e.st = nil
+		e.mu.Unlock()
 	}
 	if e.st == nil {
 		if err := e.drawUndeclared(ctx, v); err != nil {
@@ -93,7 +95,9 @@ func (e *Engine) adopt(a commit.Attempt, born map[string]string) error {
 		return fmt.Errorf("save state: %w", err)
 	}
 	e.cfg.hook("state saved")
+	e.mu.Lock()
 	e.st = st
+	e.mu.Unlock()
 	return e.dropJournals()
 }
 
@@ -276,7 +280,6 @@ func (e *Engine) learn(ctx context.Context, v *commit.View) error {
 			return err
 		}
 	}
-	e.view = v
 	return nil
 }
 

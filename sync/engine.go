@@ -30,12 +30,15 @@ type Engine struct {
 	layouts map[string]layout.Layout
 	lock    *flock.Flock
 
-	st        *state // nil until there is an attempt
+	// The publisher's alone.
 	attached  bool
-	view      *commit.View  // as of attach
 	revisions map[int64]int // next free revision of this attempt, by step number
 
-	mu      sync.Mutex // guards lives and what is in them
+	mu sync.Mutex // guards what follows
+	st *state     // the present attempt; nil until there is one; what it points to never changes
+	// lives are the steps, by name. A life belongs to the publisher while it
+	// has a hold, else to the one that looks; what the other may read (stage,
+	// reasons, tree, hold, retry) is written under the lock.
 	lives   map[string]*life
 	noticed map[string]string // what was told of a path, so that it is told once
 }
@@ -141,6 +144,13 @@ func (e *Engine) look(l *life, above []*life) {
 	}
 }
 
+// attempt is the present attempt; nil if there is none yet.
+func (e *Engine) attempt() *state {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.st
+}
+
 // taken reports whether the step is the publisher's now, which compares it
 // with the disk itself.
 func (e *Engine) taken(l *life) bool {
@@ -179,7 +189,7 @@ func (e *Engine) judged(l *life) bool {
 // seen. A step without an optimizer waits all the same: it may be what a
 // deletion under way has left.
 func (e *Engine) settled(l *life, above []*life) bool {
-	proven := slices.ContainsFunc(above, func(s *life) bool { return l.verdict.Succeeded(s.asSuccessor()) })
+	proven := slices.ContainsFunc(above, func(s *life) bool { return l.verdict.Succeeded(e.asSuccessor(s)) })
 	if proven && l.verdict.Resume != commit.ResumeWeights {
 		return true
 	}

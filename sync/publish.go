@@ -360,7 +360,11 @@ func backoff(tries int) time.Duration {
 
 // journal opens the journal of a step of the present attempt.
 func (e *Engine) journal(step string) (*journal, error) {
-	j, aside, err := openJournal(journalPath(e.cfg.StateDir, e.st.Attempt, step))
+	st := e.attempt()
+	if st == nil {
+		return nil, errors.New("no attempt yet")
+	}
+	j, aside, err := openJournal(journalPath(e.cfg.StateDir, st.Attempt, step))
 	if err == nil && aside != "" {
 		e.notice(aside, "a journal was not readable and was moved aside; the step is looked at anew")
 	}

@@ -240,6 +240,6 @@ func (e *Engine) begin(a commit.Attempt) error {
 	}
 	e.lives = map[string]*life{}
 	e.mu.Unlock()
-	e.attached, e.view = false, nil
+	e.attached = false
 	return e.adopt(a, born)
 }

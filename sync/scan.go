@@ -98,9 +98,6 @@ func (e *RootError) Unwrap() error { return e.Err }
 
 func (e *Engine) newLife(s layout.Step) *life {
 	l := &life{step: s, stage: Seen}
-	if e.st == nil {
-		return l
-	}
 	if j, err := e.journal(s.Name); err == nil && j.done.ID != nil {
 		l.id, l.done = *j.done.ID, j.done.Fingerprint
 	}
@@ -181,14 +178,15 @@ func (e *Engine) lost(l *life) {
 
 // foreign reports whether the step is no step of this attempt.
 func (e *Engine) foreign(l *life) bool {
-	if e.st == nil {
+	st := e.attempt()
+	if st == nil {
 		return false
 	}
-	if print, ok := e.st.Born[l.step.Name]; ok && print == l.print {
-		e.enter(l, Skipped, fmt.Sprintf("was on the disk before attempt %d began", e.st.Attempt))
+	if print, ok := st.Born[l.step.Name]; ok && print == l.print {
+		e.enter(l, Skipped, fmt.Sprintf("was on the disk before attempt %d began", st.Attempt))
 		return true
 	}
-	if b := e.st.Base; b != nil && !e.st.Declared && l.step.Number <= b.Step {
+	if b := st.Base; b != nil && !st.Declared && l.step.Number <= b.Step {
 		e.enter(l, Skipped, fmt.Sprintf("not above step %d of attempt %d, which this disk continues", b.Step, b.Attempt))
 		return true
 	}
@@ -207,12 +205,15 @@ func (e *Engine) settleTime(v *layout.Verdict) time.Duration {
 }
 
 // asSuccessor is what the steps below need to know of this one.
-func (l *life) asSuccessor() *layout.Verdict {
-	if l.tree == nil {
+func (e *Engine) asSuccessor(l *life) *layout.Verdict {
+	e.mu.Lock()
+	t := l.tree // its publisher may replace it, and changes none
+	e.mu.Unlock()
+	if t == nil {
 		return nil
 	}
-	oldest, newest := l.tree.Times()
-	return &layout.Verdict{Step: l.step, Files: len(l.tree.Files()), Oldest: time.Unix(0, oldest), Newest: time.Unix(0, newest)}
+	oldest, newest := t.Times()
+	return &layout.Verdict{Step: l.step, Files: len(t.Files()), Oldest: time.Unix(0, oldest), Newest: time.Unix(0, newest)}
 }
 
 func voidedReason(v *layout.Verdict) string {
@@ -271,8 +272,8 @@ func (j *jitter) sees(was, now *tree.Tree, at time.Time, settle time.Duration) b
 // holdNote is what a later process needs to go on with a hold.
 func (e *Engine) holdNote(l *life) string {
 	n := heldNote{Step: l.step, Verdict: *l.verdict}
-	if e.st != nil {
-		n.Attempt = e.st.Attempt
+	if st := e.attempt(); st != nil {
+		n.Attempt = st.Attempt
 	}
 	data, err := json.Marshal(n)
 	if err != nil {
