@@ -343,3 +343,41 @@ func TestLayoutsReadBack(t *testing.T) {
 		t.Errorf("%s\n-want +got\n%s", text, d)
 	}
 }
+
+// The example that users copy is valid, and shows every key that there is.
+func TestExample(t *testing.T) {
+	const example = "../../../../config.example.yaml"
+	cfg, err := Load(Input{
+		Dir: "/", File: mustAbs(t, example), Getenv: func(string) string { return "" }, Builtin: layoutNames(),
+		CheckSpec: func(s layout.Spec) error { _, err := layout.New(s); return err },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(cfg.Warnings) > 0 || len(cfg.Runs) != 2 || cfg.Runs[0].StateDir != "/scratch/llama-7b-lora/out.ckptsync" {
+		t.Errorf("%+v", cfg)
+	}
+	want := defaults(func(*Config) {})
+	if cfg.ScanInterval != want.ScanInterval || cfg.Grace != want.Grace || cfg.Concurrency != want.Concurrency || cfg.Memory != want.Memory {
+		t.Errorf("the example does not show the defaults: %+v", cfg)
+	}
+	text, err := os.ReadFile(example)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, typ := range []string{"config.file", "config.fileRun", "config.fileRetention", "config.fileLog", "layout.Spec", "layout.Pointer"} {
+		for _, key := range keysOf(typ) {
+			if key != "listen" && key != "code" && !strings.Contains(string(text), key+":") {
+				t.Errorf("the example does not show %s of %s", key, typ)
+			}
+		}
+	}
+}
+
+func layoutNames() []string {
+	var names []string
+	for _, l := range layout.Builtins() {
+		names = append(names, l.Name())
+	}
+	return names
+}

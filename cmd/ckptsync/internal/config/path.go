@@ -118,3 +118,17 @@ func settlePaths(r *Run, rootDir, stateDir string, atRoot, atState place, ps *pr
 	}
 	r.realState = state
 }
+
+// At is the run with another root, relative to dir, as for a restore to
+// somewhere else. Its state directory is beside the new root unless keepState
+// says that the present one was asked for. Errors are *Error.
+func (r Run) At(dir, root string, keepState bool) (Run, error) {
+	r.Root = root
+	if !keepState {
+		r.StateDir = ""
+	}
+	var ps problems
+	at := place{name: "--to"}
+	settlePaths(&r, dir, dir, at, at, &ps)
+	return r, ps.err("")
+}

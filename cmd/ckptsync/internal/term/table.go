@@ -164,6 +164,15 @@ func (t *Term) Printf(style Style, format string, args ...any) error {
 	return nil
 }
 
+// Line prints a line for a machine on standard output, byte for byte: a path
+// keeps its odd bytes.
+func (t *Term) Line(text string) error {
+	if _, err := io.WriteString(t.out, text+"\n"); err != nil {
+		return fmt.Errorf("print: %w", err)
+	}
+	return nil
+}
+
 // Bytes is a size for people, as 4.2 GiB.
 func Bytes(n int64) string { return humanize.IBytes(uint64(max(n, 0))) }
 
