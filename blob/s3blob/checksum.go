@@ -275,15 +275,8 @@ type body struct {
 func (r *body) Read(p []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	switch {
-	case r.ended:
-		return 0, errEnded
-	case r.err != nil:
-		return 0, r.err
-	case r.off >= r.size:
-		return 0, io.EOF
-	case len(p) == 0:
-		return 0, nil
+	if err := r.state(); err != nil || len(p) == 0 {
+		return 0, err
 	}
 	p = p[:min(int64(len(p)), r.size-r.off)]
 	n, err := r.src.ReadAt(p, r.off)
@@ -291,19 +284,63 @@ func (r *body) Read(p []byte) (int, error) {
 		r.err = blob.SourceError(r.op, r.key, r.off+int64(n), r.size, err)
 		return 0, r.err
 	}
+	if err := r.advance(p); err != nil {
+		return 0, err
+	}
+	return n, nil
+}
+
+// memory reports whether the whole source is in memory.
+func (r *body) memory() bool {
+	_, ok := r.src.(blob.Bytes)
+	return ok
+}
+
+// take is Read without a copy: it yields up to n bytes where they are. Until
+// release is called nobody else reads, and end waits.
+func (r *body) take(n int64) (p []byte, release func(), err error) {
+	r.mu.Lock()
+	if err := r.state(); err != nil {
+		r.mu.Unlock()
+		return nil, nil, err
+	}
+	p = r.src.(blob.Bytes)[r.off:][:min(n, r.size-r.off)]
+	if err := r.advance(p); err != nil {
+		r.mu.Unlock()
+		return nil, nil, err
+	}
+	return p, r.mu.Unlock, nil
+}
+
+// state is the error of the next read, if that is known before.
+func (r *body) state() error {
+	switch {
+	case r.ended:
+		return errEnded
+	case r.err != nil:
+		return r.err
+	case r.off >= r.size:
+		return io.EOF
+	}
+	return nil
+}
+
+// advance goes past p, the bytes at the present offset, unless they complete
+// what does not match.
+func (r *body) advance(p []byte) error {
 	if r.verify {
 		if r.off == 0 {
 			r.crc = 0
 		}
 		r.crc = blob.UpdateCRC32C(r.crc, p)
-		if r.off+int64(n) == r.size {
+		if r.off+int64(len(p)) == r.size {
 			if r.err = blob.CheckCRC(r.op, r.key, &r.want, r.crc); r.err != nil {
-				return 0, r.err
+				return r.err
 			}
 		}
 	}
-	r.off += int64(n)
-	return n, nil
+	r.off += int64(len(p))
+	return nil
 }
 
 // Seek implements io.Seeker. The SDK seeks to find out the size and to rewind.

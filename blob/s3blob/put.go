@@ -84,7 +84,7 @@ func (b *Bucket) put(ctx context.Context, key string, full *string, p *payload, 
 	if opts.IfAbsent {
 		in.IfNoneMatch = aws.String("*")
 	}
-	out, err := b.client.PutObject(ctx, in, b.options(m))
+	out, err := b.client.PutObject(context.WithValue(ctx, bodyKey{}, body), in, b.options(m))
 	if serr := body.end(); serr != nil {
 		return "", serr
 	}

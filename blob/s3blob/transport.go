@@ -48,11 +48,17 @@ const blockSize = 256 << 10
 // blocks are the buffers of bodies being sent.
 var blocks = sync.Pool{New: func() any { b := make([]byte, blockSize); return &b }}
 
-// blockConn sends bodies in large blocks; net/http's own are of 32 KiB.
+// blockConn sends bodies in large blocks, and what is in memory from where it
+// is; net/http itself copies blocks of 32 KiB.
 type blockConn struct{ net.Conn }
 
 // ReadFrom implements io.ReaderFrom, which net/http uses to send a body.
 func (c *blockConn) ReadFrom(r io.Reader) (n int64, err error) {
+	if l, ok := r.(*io.LimitedReader); ok {
+		if req, ok := l.R.(*watchedRequest); ok && req.memory() {
+			return c.sendMemory(l, req)
+		}
+	}
 	buf := blocks.Get().(*[]byte)
 	defer blocks.Put(buf)
 	for {
@@ -71,6 +77,27 @@ func (c *blockConn) ReadFrom(r io.Reader) (n int64, err error) {
 			return n, rerr
 		}
 	}
+}
+
+// sendMemory sends what is left of a body that is in memory.
+func (c *blockConn) sendMemory(l *io.LimitedReader, req *watchedRequest) (n int64, err error) {
+	for l.N > 0 {
+		p, release, err := req.take(min(blockSize, l.N))
+		if err == io.EOF {
+			return n, nil
+		}
+		if err != nil {
+			return n, err
+		}
+		w, err := c.Write(p)
+		release()
+		n += int64(w)
+		l.N -= int64(w)
+		if err != nil {
+			return n, err
+		}
+	}
+	return n, nil
 }
 
 // watchdog is an aws.HTTPClient that ends requests that stall: on which, for
@@ -100,7 +127,8 @@ func (w *watchdog) Do(req *http.Request) (*http.Response, error) {
 	watch.timer = time.AfterFunc(limit, func() { cancel(errStalled) })
 	req = req.WithContext(ctx)
 	if req.Body != nil && req.Body != http.NoBody {
-		req.Body = &watchedRequest{ReadCloser: req.Body, watch: watch}
+		source, _ := req.Context().Value(bodyKey{}).(*body)
+		req.Body = &watchedRequest{ReadCloser: req.Body, watch: watch, source: source}
 	}
 	resp, err := w.next.Do(req)
 	if err != nil {
@@ -131,10 +159,25 @@ func (w *watch) explain(err error) error {
 	return err
 }
 
+// bodyKey is the context key of the body of a request: the SDK wraps it, and
+// would hide that it is in memory.
+type bodyKey struct{}
+
 // watchedRequest is a body being sent.
 type watchedRequest struct {
 	io.ReadCloser
-	watch *watch
+	watch  *watch
+	source *body // what ReadCloser reads; nil if unknown
+}
+
+// memory reports whether take works.
+func (r *watchedRequest) memory() bool { return r.source != nil && r.source.memory() }
+
+// take is body.take.
+func (r *watchedRequest) take(n int64) (p []byte, release func(), err error) {
+	p, release, err = r.source.take(n)
+	r.watch.timer.Reset(r.watch.limit)
+	return p, release, err
 }
 
 func (r *watchedRequest) Read(p []byte) (int, error) {

@@ -308,3 +308,60 @@ func TestConnectionsAreKept(t *testing.T) {
 		t.Errorf("%d connections for 8 requests at a time", len(remotes))
 	}
 }
+
+// TestBufferIsFreeAfterPut: a store that answers before it has taken the body
+// does not leave the body being read once Put has returned, since the caller
+// uses its buffer for something else (run with -race).
+func TestBufferIsFreeAfterPut(t *testing.T) {
+	f := newFake(t)
+	b := f.open("", Options{})
+	if _, err := b.Put(t.Context(), "first", content(10), nil); err != nil {
+		t.Fatal(err)
+	}
+	f.early = func(c *call) bool {
+		io.CopyN(io.Discard, c.R.Body, 1<<20)
+		return c.fail(403, "AccessDenied")
+	}
+	buf := make(blob.Bytes, 32<<20)
+	for range 5 {
+		_, err := b.Put(t.Context(), "k", buf, nil)
+		if err == nil {
+			t.Fatal("no error")
+		}
+		clear(buf)
+	}
+}
+
+// TestNoCopyOfMemory: what is in memory is not copied on its way to the socket,
+// and what is not is.
+func TestNoCopyOfMemory(t *testing.T) {
+	body := content(3 << 20)
+	for name, src := range map[string]blob.Source{"Memory": body, "File": &counting{Bytes: body}} {
+		f := newFake(t)
+		b := f.open("", Options{})
+		taken := 0
+		p, err := newPayload(t.Context(), "put", "k", src, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := p.body("put", "k", true)
+		if r.memory() != (name == "Memory") {
+			t.Errorf("%s: taken for memory: %v", name, r.memory())
+		}
+		for r.memory() {
+			q, release, err := r.take(1 << 20)
+			if err == io.EOF {
+				break
+			}
+			if err != nil || &q[0] != &body[taken] {
+				t.Fatalf("%s: take yields a copy, or %v", name, err)
+			}
+			taken += len(q)
+			release()
+		}
+		if _, err := b.Put(t.Context(), "k", src, nil); err != nil {
+			t.Fatal(err)
+		}
+		f.wantStored("k", body)
+	}
+}
