@@ -288,7 +288,25 @@ func (e *Engine) commit(ctx context.Context, l *life, id commit.ID, fresh bool, 
 		return err
 	}
 	e.enter(l, Committed)
+	if fresh {
+		e.remark(ctx, l, id)
+	}
 	return e.letGo(l)
+}
+
+// remark warns of a commit that is not on the way to the head: this training
+// began below what the run had reached, or another attempt has taken over.
+// That the store cannot be asked just now is no matter: the next commit asks.
+func (e *Engine) remark(ctx context.Context, l *life, id commit.ID) {
+	v, err := e.store.View(ctx)
+	if err != nil {
+		return
+	}
+	switch s, why := v.State(id); s {
+	case commit.StateHead, commit.StateCommitted:
+	default:
+		e.notice(l.step.Name, fmt.Sprintf("is committed, and is not what a restore takes (%s): %s", s, why))
+	}
 }
 
 // again sends a step that changed back to Seen: its quiet time starts anew.

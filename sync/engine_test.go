@@ -553,3 +553,36 @@ func TestUnmountedRootIsNoVerdict(t *testing.T) {
 	}
 	w.wantCommits("100-a1-r0")
 }
+
+func TestPushEndsThoughAStepIsWrittenForEver(t *testing.T) {
+	w := newWorld(t)
+	w.step(100)
+	dir := w.step(200)
+	n := 0
+	write := func() {
+		n++
+		p := filepath.Join(dir, "trainer_state.json")
+		at := time.Now().Add(time.Duration(n) * time.Second)
+		if err := os.Chtimes(p, at, at); err != nil {
+			t.Error(err)
+		}
+	}
+	// At every look, so that it never settles; and while it is read.
+	for _, point := range []string{"look", "file sent"} {
+		w.tune = func(c *Config) {
+			inner := c.after
+			if point == "look" {
+				c.after = func(d time.Duration) <-chan time.Time { write(); return inner(d) }
+			}
+			c.hook = func(p string) {
+				if p == point {
+					write()
+				}
+			}
+		}
+		if o := w.push()["checkpoint-200"]; o.Stage == Committed {
+			t.Errorf("%s: %+v", point, o)
+		}
+		w.wantCommits("100-a1-r0")
+	}
+}

@@ -266,3 +266,21 @@ func TestReadOnlyRestoreWritesNothing(t *testing.T) {
 		t.Errorf("objects %d, want %d", len(after), len(before))
 	}
 }
+
+func TestCommitBesideTheHeadIsWarnedAbout(t *testing.T) {
+	w := newWorld(t)
+	w.step(5000)
+	w.push()
+	z := w.fresh()
+	z.step(100)
+	z.push()
+	warned := 0
+	for _, e := range z.events {
+		if n, ok := e.(Noticed); ok && n.Path == "checkpoint-100" && strings.Contains(n.Text, "not what a restore takes") {
+			warned++
+		}
+	}
+	if warned != 1 {
+		t.Errorf("warned %d times, want once: %v", warned, z.events)
+	}
+}

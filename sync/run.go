@@ -41,14 +41,23 @@ func (e *Engine) Push(ctx context.Context) ([]Outcome, error) {
 	if err := e.attach(ctx); err != nil {
 		return nil, err
 	}
-	tried := map[*life]bool{}
+	p := &pass{tried: map[*life]int{}, settling: map[*life]time.Time{}}
+	e.mu.Lock()
+	for _, l := range e.lives {
+		l.retry = time.Time{}
+	}
+	e.mu.Unlock()
 	for {
 		if err := e.scan(); err != nil {
 			return moved.outcomes(), err
 		}
-		if l := e.next(func(l *life) bool { return !tried[l] }); l != nil {
+		if l := e.next(func(l *life) bool { return p.tried[l] < maxChanges }); l != nil {
 			err := e.timed(ctx, l, moved)
-			tried[l] = l.stage != Seen // one that changed is looked at again
+			if p.tried[l]++; l.stage != Seen {
+				p.tried[l] = maxChanges
+			} else if p.tried[l] == maxChanges {
+				e.enter(l, Failed, "it keeps changing while it is read")
+			}
 			if ctx.Err() != nil {
 				return moved.outcomes(), context.Cause(ctx)
 			}
@@ -58,7 +67,7 @@ func (e *Engine) Push(ctx context.Context) ([]Outcome, error) {
 			}
 			continue
 		}
-		wait := e.untilSettled()
+		wait := e.untilSettled(p.patient(e))
 		if wait < 0 {
 			return moved.outcomes(), nil
 		}
@@ -67,6 +76,31 @@ func (e *Engine) Push(ctx context.Context) ([]Outcome, error) {
 		case <-ctx.Done():
 			return moved.outcomes(), context.Cause(ctx)
 		}
+	}
+}
+
+// Limits of one pass: a step that something writes to for ever must not keep
+// it from ending.
+const (
+	maxChanges  = 5  // how often a step may change while it is read
+	maxPatience = 10 // settle times that one may take to settle
+)
+
+// pass is what one Push remembers of the steps.
+type pass struct {
+	tried    map[*life]int
+	settling map[*life]time.Time // since when it is waited for
+}
+
+// patient says which steps are still waited for.
+func (p *pass) patient(e *Engine) func(*life) bool {
+	now := e.cfg.now()
+	return func(l *life) bool {
+		since, ok := p.settling[l]
+		if !ok {
+			p.settling[l], since = now, now
+		}
+		return now.Sub(since) < maxPatience*max(e.settleTime(l.verdict), time.Second)
 	}
 }
 
@@ -87,13 +121,13 @@ func (e *Engine) next(may func(*life) bool) *life {
 }
 
 // untilSettled is how long until the first settling step may have settled;
-// negative if none is settling.
-func (e *Engine) untilSettled() time.Duration {
+// negative if none is settling that is waited for.
+func (e *Engine) untilSettled(waitFor func(*life) bool) time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	wait := time.Duration(-1)
 	for _, l := range e.lives {
-		if l.stage != Settling && l.stage != Seen || l.verdict == nil && l.stage == Settling {
+		if l.stage != Settling && l.stage != Seen || !waitFor(l) {
 			continue
 		}
 		left := 100 * time.Millisecond // seen while it was changing: look again soon
@@ -160,7 +194,7 @@ func (e *Engine) lookLoop(ctx context.Context, w *watch.Watcher, kick chan<- str
 		default:
 		}
 		wait := e.cfg.ScanInterval
-		if s := e.untilSettled(); s >= 0 {
+		if s := e.untilSettled(func(*life) bool { return true }); s >= 0 {
 			wait = min(wait, s)
 		}
 		select {

@@ -166,12 +166,12 @@ func (e *Engine) captureLike(l *life) (*tree.Tree, error) {
 // lost is told of a step that has no name any more.
 func (e *Engine) lost(l *life) {
 	e.mu.Lock()
-	held, committed := l.hold != nil, l.done != ""
+	held, told := l.hold != nil, l.done != "" || l.stage == Vanished
 	if !held {
 		delete(e.lives, l.step.Name)
 	}
 	e.mu.Unlock()
-	if !held && !committed {
+	if !held && !told {
 		e.enter(l, Vanished, "it was deleted before it could be committed")
 	}
 }
