@@ -196,6 +196,31 @@ type UploadLister interface {
 	Uploads(ctx context.Context, prefix string) iter.Seq2[UnfinishedUpload, error]
 }
 
+// AfterLister is the ability to begin a listing in the middle; [ListAfter] uses
+// it. Decorators have it whatever is below them.
+type AfterLister interface {
+	// ListAfter is List without the keys up to and including after.
+	ListAfter(ctx context.Context, prefix, after string) iter.Seq2[Info, error]
+}
+
+// ListAfter lists the objects below prefix whose keys are greater than after. A
+// bucket that is no AfterLister is listed from the start.
+func ListAfter(ctx context.Context, b Bucket, prefix, after string) iter.Seq2[Info, error] {
+	if after == "" {
+		return b.List(ctx, prefix)
+	}
+	if l, ok := b.(AfterLister); ok {
+		return l.ListAfter(ctx, prefix, after)
+	}
+	return func(yield func(Info, error) bool) {
+		for info, err := range b.List(ctx, prefix) {
+			if (err != nil || info.Key > after) && !yield(info, err) {
+				return
+			}
+		}
+	}
+}
+
 // Describer is the ability to say, for people, where a bucket is and what is
 // peculiar about it. Its text never contains a secret.
 type Describer interface {

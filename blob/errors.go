@@ -69,6 +69,35 @@ func Class(err error) error {
 	return ErrTemporary
 }
 
+// ClassName is a short constant word for the class of err, for metrics and
+// logs: ok, not_exist, precondition, denied, throttled, temporary, corrupt,
+// unsupported, archived, canceled or deadline.
+func ClassName(err error) string {
+	switch Class(err) {
+	case nil:
+		return "ok"
+	case context.Canceled:
+		return "canceled"
+	case context.DeadlineExceeded:
+		return "deadline"
+	case ErrNotExist:
+		return "not_exist"
+	case ErrPrecondition:
+		return "precondition"
+	case ErrDenied:
+		return "denied"
+	case ErrThrottled:
+		return "throttled"
+	case ErrCorrupt:
+		return "corrupt"
+	case ErrUnsupported:
+		return "unsupported"
+	case ErrArchived:
+		return "archived"
+	}
+	return "temporary"
+}
+
 // Ambiguous reports whether a Put that failed with err may have, or may yet
 // have, its effect.
 func Ambiguous(err error) bool {

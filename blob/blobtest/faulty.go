@@ -52,8 +52,9 @@ type Faulty struct {
 }
 
 var (
-	_ blob.Bucket    = (*Faulty)(nil)
-	_ blob.Unwrapper = (*Faulty)(nil)
+	_ blob.Bucket      = (*Faulty)(nil)
+	_ blob.Unwrapper   = (*Faulty)(nil)
+	_ blob.AfterLister = (*Faulty)(nil)
 )
 
 // NewFaulty returns a bucket that passes everything on to inner until rules are
@@ -210,11 +211,16 @@ func slurp(c Call, src blob.Source) (blob.Bytes, error) {
 
 // List implements blob.Bucket.
 func (f *Faulty) List(ctx context.Context, prefix string) iter.Seq2[blob.Info, error] {
+	return f.ListAfter(ctx, prefix, "")
+}
+
+// ListAfter implements blob.AfterLister; it is an OpList too.
+func (f *Faulty) ListAfter(ctx context.Context, prefix, after string) iter.Seq2[blob.Info, error] {
 	return func(yield func(blob.Info, error) bool) {
 		stopped := false
 		err := f.do(ctx, Call{Op: OpList, Key: prefix}, func(rule *Rule) error {
 			n := int64(0)
-			for info, err := range f.inner.List(ctx, prefix) {
+			for info, err := range blob.ListAfter(ctx, f.inner, prefix, after) {
 				if rule != nil && n == rule.Do.at {
 					switch rule.Do.kind {
 					case effectCut:

@@ -85,6 +85,7 @@ func (s *suite) testListPages(t *testing.T) {
 	if got := list(t, b, ""); len(got) != len(want)+1 {
 		t.Fatalf("%d of %d objects are listed", len(got), len(want)+1)
 	}
+	s.checkAfter(t, b, want)
 	n := 0
 	for range b.List(t.Context(), "steps/") { // a caller that stops early
 		if n++; n == s.ListObjects/2 {
@@ -93,6 +94,25 @@ func (s *suite) testListPages(t *testing.T) {
 	}
 	if n != s.ListObjects/2 {
 		t.Fatalf("the listing ended after %d", n)
+	}
+}
+
+// checkAfter begins listings in the middle: at a key, and between two.
+func (s *suite) checkAfter(t *testing.T, b blob.Bucket, keys []string) {
+	t.Helper()
+	for _, i := range []int{0, len(keys) / 2, len(keys) - 1} {
+		for _, after := range []string{keys[i], keys[i] + "!"} {
+			var got []string
+			for info, err := range blob.ListAfter(t.Context(), b, "steps/", after) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				got = append(got, info.Key)
+			}
+			if !slices.Equal(got, keys[i+1:]) {
+				t.Fatalf("listed after %q: %d keys, want %d", after, len(got), len(keys)-i-1)
+			}
+		}
 	}
 }
 

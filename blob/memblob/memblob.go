@@ -27,6 +27,7 @@ type Bucket struct {
 
 var (
 	_ blob.Bucket       = (*Bucket)(nil)
+	_ blob.AfterLister  = (*Bucket)(nil)
 	_ blob.UploadLister = (*Bucket)(nil)
 	_ blob.Describer    = (*Bucket)(nil)
 )
@@ -183,11 +184,16 @@ func (w *sliceWriter) Write(p []byte) (int, error) {
 // List implements blob.Bucket. It yields the objects that were there when the
 // iteration began.
 func (b *Bucket) List(ctx context.Context, prefix string) iter.Seq2[blob.Info, error] {
+	return b.ListAfter(ctx, prefix, "")
+}
+
+// ListAfter implements blob.AfterLister.
+func (b *Bucket) ListAfter(ctx context.Context, prefix, after string) iter.Seq2[blob.Info, error] {
 	return func(yield func(blob.Info, error) bool) {
 		b.mu.RLock()
 		var keys []string
 		for key := range b.objects {
-			if strings.HasPrefix(key, prefix) && !strings.HasSuffix(key, "/") {
+			if key > after && strings.HasPrefix(key, prefix) && !strings.HasSuffix(key, "/") {
 				keys = append(keys, key)
 			}
 		}
