@@ -163,7 +163,7 @@ func TestDecodeFormats(t *testing.T) {
 func TestDecodeBombs(t *testing.T) {
 	head := `{"format":"ckptsync/part/v1",`
 	fill := func(open, unit, end string) []byte {
-		return []byte(head + open + strings.Repeat(unit+",", (8<<20)/(len(unit)+1)) + unit + end)
+		return []byte(head + open + strings.Repeat(unit+",", (2<<20)/(len(unit)+1)) + unit + end)
 	}
 	for what, data := range map[string][]byte{
 		"empty files":    fill(`"files":[`, `{}`, `]}`),

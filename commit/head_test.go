@@ -235,6 +235,17 @@ func TestHeadHostileAttempts(t *testing.T) {
 	}
 }
 
+// A declared attempt ranks by its number, whatever its object says.
+func TestDeclaredRanksByItsNumber(t *testing.T) {
+	v := &View{
+		Attempts: []Attempt{{Attempt: 1, Declared: true, Rank: 9}, {Attempt: 2, Declared: true}},
+		Commits:  []Commit{{ID: ID{500, 1, 0}}, {ID: ID{100, 2, 0}}},
+	}
+	if got := headText(v); got != "100@2" {
+		t.Errorf("head %s", got)
+	}
+}
+
 // O-16: nodes that choose for themselves would choose differently; the head is
 // a function of the bucket alone. Here 300 was never whole (node B's part was
 // truncated), so it has no marker, and 200 is not on every node.

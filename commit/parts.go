@@ -32,7 +32,9 @@ func (s *Store) PutMarker(ctx context.Context, m *Marker) error {
 	if m.Run != s.run {
 		return fmt.Errorf("marker of run %q in the store of run %q", m.Run, s.run)
 	}
-	m.Format = FormatMarker
+	if m.Format != FormatMarker {
+		m.Format = FormatMarker
+	}
 	if _, err := save(ctx, s, keyMarker(m.ID), m, maxList); err != nil {
 		return fmt.Errorf("marker of commit %s: %w", m.ID, err)
 	}

@@ -4,7 +4,6 @@
 package committest
 
 import (
-	"context"
 	"maps"
 	"slices"
 	"strings"
@@ -181,7 +180,7 @@ func (r *Run) Retire(id commit.ID) {
 // View lists the run.
 func (r *Run) View() *commit.View {
 	r.tb.Helper()
-	v, err := r.Store.View(context.WithoutCancel(r.tb.Context()))
+	v, err := r.Store.View(r.tb.Context())
 	if err != nil {
 		r.tb.Fatal(err)
 	}
