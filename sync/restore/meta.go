@@ -94,19 +94,26 @@ func (s *stager) explain(err error) error {
 	if err == nil {
 		return nil
 	}
-	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
-		dir := s.sess.area.path(s.sess.name)
-		free, ferr := freeSpace(s.o, s.sess.area)
-		if ferr != nil {
-			free.bytes = 0
-		}
-		return &SpaceError{Dir: dir, Need: s.plan.Space, Free: free.bytes, Err: err}
+	if full := diskFull(s.o, s.sess.area, s.plan, err); full != nil {
+		return full
 	}
 	var path *fs.PathError
 	if errors.As(err, &path) {
 		return fmt.Errorf("write %q in staging: %w", s.plan.Name, err)
 	}
 	return err
+}
+
+// diskFull returns a *SpaceError if err says that the disk is full.
+func diskFull(o *Options, a *area, p *Plan, err error) error {
+	if !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT) {
+		return nil
+	}
+	free, ferr := freeSpace(o, a)
+	if ferr != nil {
+		free.bytes = 0
+	}
+	return &SpaceError{Dir: a.home.Name(), Need: p.Space, Free: free.bytes, Err: err}
 }
 
 // space is what a file system has left.

@@ -1,6 +1,7 @@
 package restore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -171,9 +172,11 @@ func (r *runner) pointers(ctx context.Context) error {
 func (r *runner) open() (err error) {
 	if r.sess == nil {
 		r.o.at("session")
-		r.sess, err = r.area.openSession(r.tree.ID)
+		if r.sess, err = r.area.openSession(r.tree.ID); err != nil {
+			return cmp.Or(diskFull(r.o, r.area, r.plan, err), err)
+		}
 	}
-	return err
+	return nil
 }
 
 // close removes the session, if there is one.
