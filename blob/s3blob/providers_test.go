@@ -3,20 +3,25 @@ package s3blob
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
+	"github.com/cenkalti/backoff/v4"
+
 	"github.com/ckptsync/ckptsync/blob"
+	"github.com/ckptsync/ckptsync/blob/retryblob"
 )
 
 // upDown sends one object below and one above the part size, and reads both
 // back.
 func upDown(t *testing.T, f *fake, b *Bucket) {
 	t.Helper()
-	small, large := content(3<<20), content(blob.MinPart+1000)
+	small, large := content(1<<20+1), content(blob.MinPart+1000)
 	for _, key := range []string{"small", "small2"} {
 		crc := blob.CRC32C(small)
 		if _, err := b.Put(t.Context(), key, small, &blob.PutOptions{CRC32C: &crc}); err != nil {
@@ -75,7 +80,6 @@ func TestO30ChecksumsRefused(t *testing.T) {
 						return c.refuses(q) && q.fail(status, map[int]string{400: "InvalidArgument", 500: "InternalError", 501: "NotImplemented"}[status])
 					})
 					b := f.openBy(env)
-					upDown(t, f, b)
 					upDown(t, f, b)
 					before := f.count(c.refuses)
 					upDown(t, f, b)
@@ -178,6 +182,59 @@ func TestO31ChecksumDemanded(t *testing.T) {
 			}
 			wantClass(t, b.Delete(t.Context(), "marker"), blob.ErrDenied)
 		})
+	}
+}
+
+// TestO33SlowDown: with 40 % of all calls refused the bytes arrive in the end,
+// through the one place that tries again.
+func TestO33SlowDown(t *testing.T) {
+	f := newFake(t)
+	var mu sync.Mutex
+	rng, refused := rand.New(rand.NewPCG(1, 2)), 0
+	f.on(func(c *call) bool {
+		mu.Lock()
+		no := rng.IntN(10) < 4
+		if no {
+			refused++
+		}
+		mu.Unlock()
+		return no && c.fail(503, "SlowDown")
+	})
+	driver := f.open("", Options{})
+	b := retryblob.New(driver, &retryblob.Options{Tries: 100, BackOff: func() backoff.BackOff { return &backoff.ZeroBackOff{} }})
+	for i := range 20 {
+		key, body := fmt.Sprint("k", i), content(1000+i)
+		if _, err := b.Put(t.Context(), key, body, nil); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := blob.ReadAll(t.Context(), b, key, 1<<20); err != nil || string(got) != string(body) {
+			t.Fatalf("read %s: %d bytes, %v", key, len(got), err)
+		}
+	}
+	body := content(2*blob.MinPart + 7)
+	opts := &blob.UploadOptions{Size: body.Size(), PartSize: blob.MinPart}
+	u, err := b.Upload(t.Context(), "large", "", opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var parts []blob.Part
+	for n := 1; n <= opts.Parts(); n++ {
+		p := body[int64(n-1)*opts.PartSize:][:opts.PartLen(n)]
+		part, err := u.PutPart(t.Context(), n, p, blob.CRC32C(p))
+		if err != nil {
+			t.Fatal(err)
+		}
+		parts = append(parts, part)
+	}
+	if _, err := u.Complete(t.Context(), parts); err != nil {
+		t.Fatal(err)
+	}
+	f.wantStored("large", body)
+	if refused < 10 {
+		t.Errorf("only %d calls were refused", refused)
+	}
+	if m, _ := driver.sum.state(putObject); m != crc32c {
+		t.Errorf("the checksum was given up for it: %v", m)
 	}
 }
 

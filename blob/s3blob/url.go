@@ -1,6 +1,7 @@
 package s3blob
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -96,6 +97,9 @@ func (t *target) params() map[string]func(string) error {
 func parseURL(raw string) (*target, error) {
 	u, err := url.Parse(raw)
 	if err != nil {
+		if e := new(url.Error); errors.As(err, &e) {
+			err = e.Err // without the URL, in which there may be a secret
+		}
 		return nil, fmt.Errorf("store url: %w", err)
 	}
 	switch {
@@ -105,6 +109,8 @@ func parseURL(raw string) (*target, error) {
 		return nil, fmt.Errorf("store url: it names no bucket (s3://bucket/prefix)")
 	case u.User != nil:
 		return nil, fmt.Errorf("store url: credentials do not belong into a url; use the environment or a profile")
+	case u.Fragment != "":
+		return nil, fmt.Errorf("store url: a # of the prefix is written %%23")
 	case u.Port() != "":
 		return nil, fmt.Errorf("store url: %q is not a bucket; a server's address goes into ?endpoint=", u.Host)
 	}

@@ -54,6 +54,8 @@ func TestParseURLRefuses(t *testing.T) {
 		"s3:///prefix":                          "no bucket",
 		"s3://":                                 "no bucket",
 		"s3://key:secret@bucket":                "credentials",
+		"s3://key:secret@bucket:%zz":            "store url",
+		"s3://bucket/a#b":                       "%23",
 		"s3://localhost:9000/bucket":            "endpoint=",
 		"s3://bucket/a//b":                      "empty component",
 		"s3://bucket/a/../b":                    "component ..",

@@ -7,8 +7,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/ckptsync/ckptsync/blob"
 	"github.com/ckptsync/ckptsync/blob/blobtest"
@@ -56,6 +59,73 @@ func contract(t *testing.T, checksum string) {
 			return quirky{open(t, b.(quirky).bucket, prefix)}
 		},
 	})
+}
+
+// TestKilledServer: a server that dies while parts are on their way loses
+// nothing that it has acknowledged, and the upload goes on where it was.
+func TestKilledServer(t *testing.T) {
+	g := stores.Versitygw(t)
+	u := g.URL(g.Bucket(t, "bucket"), "p")
+	b := mustOpen(t, u, Options{})
+	body := content(3 * blob.MinPart)
+	opts := &blob.UploadOptions{Size: body.Size(), PartSize: blob.MinPart}
+	up, err := b.Upload(t.Context(), "k", "", opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	part := func(up blob.Upload, n int, src blob.Source) (blob.Part, error) {
+		return up.PutPart(t.Context(), n, src, blob.CRC32C(body[int64(n-1)*blob.MinPart:][:blob.MinPart]))
+	}
+	window := func(n int) blob.Bytes { return body[int64(n-1)*blob.MinPart:][:blob.MinPart] }
+	p1, err := part(up, 1, window(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = part(up, 2, &killing{Bytes: window(2), at: 3 << 20, kill: g.Kill})
+	wantClass(t, err, blob.ErrTemporary)
+	_, err = b.Stat(t.Context(), "k")
+	wantClass(t, err, blob.ErrTemporary)
+	if err := g.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	again, err := mustOpen(t, u, Options{}).Upload(t.Context(), "k", up.ID(), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	there, err := again.Parts(t.Context())
+	if diff := cmp.Diff([]blob.Part{p1}, there); err != nil || diff != "" {
+		t.Fatalf("parts after the restart: %v\n%s", err, diff)
+	}
+	parts := there
+	for n := 2; n <= 3; n++ {
+		p, err := part(again, n, window(n))
+		if err != nil {
+			t.Fatal(err)
+		}
+		parts = append(parts, p)
+	}
+	if _, err := again.Complete(t.Context(), parts); err != nil {
+		t.Fatal(err)
+	}
+	got, err := blob.ReadAll(t.Context(), b, "k", 1<<30)
+	if err != nil || string(got) != string(body) {
+		t.Fatalf("read %d bytes, %v", len(got), err)
+	}
+}
+
+// killing is a source that kills the server in the middle of being read.
+type killing struct {
+	blob.Bytes
+	at   int64
+	kill func()
+	once sync.Once
+}
+
+func (k *killing) ReadAt(p []byte, off int64) (int, error) {
+	if off >= k.at {
+		k.once.Do(k.kill)
+	}
+	return k.Bytes.ReadAt(p, off)
 }
 
 // quirky is a handle for a server that keeps objects and uploads as files. It
