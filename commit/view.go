@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/ckptsync/ckptsync/blob"
+	"github.com/ckptsync/ckptsync/blob/naiveblob"
 )
 
 // View lists the run. It reads the attempts' objects, which never change and
@@ -173,7 +175,8 @@ func (s *Store) Attempt(ctx context.Context, number int) (*Attempt, error) {
 const maxDraws = 100
 
 // DrawAttempt draws the next attempt (protocol R7). It lists the run and calls
-// choose with what it saw and the number after the last in that same listing;
+// choose with what it saw and the number after the last in that same listing
+// (some number above it where the store has no create-if-absent);
 // choose returns the attempt to create: its base, whether it is declared,
 // fresh, its nodes, join key, host. Format, number, token, the time and, of a
 // declared attempt, the rank are filled in here. If another writer took the
@@ -188,7 +191,7 @@ func (s *Store) DrawAttempt(ctx context.Context, choose func(v *View, number int
 		if err != nil {
 			return Attempt{}, err
 		}
-		number := v.Last + 1
+		number := s.next(v.Last)
 		a, err := choose(v, number)
 		if err != nil {
 			return Attempt{}, err
@@ -210,6 +213,17 @@ func (s *Store) DrawAttempt(ctx context.Context, choose func(v *View, number int
 		}
 	}
 	return Attempt{}, fmt.Errorf("run %s: %w: no attempt could be drawn in %d tries", s.run, ErrConflict, maxDraws)
+}
+
+// next returns the number to draw after last. On a store where
+// create-if-absent is only imitated, two writers could both believe that they
+// created one number, and then share every name below it. So the number itself
+// carries what is random of the writer: 16 bits (protocol R9).
+func (s *Store) next(last int) int {
+	if _, imitated := blob.As[*naiveblob.Bucket](s.b); imitated {
+		return last + 1 + rand.IntN(1<<16)
+	}
+	return last + 1
 }
 
 func (s *Store) fill(a *Attempt, number int) {

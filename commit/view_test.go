@@ -12,6 +12,9 @@ import (
 
 	"github.com/ckptsync/ckptsync/blob"
 	"github.com/ckptsync/ckptsync/blob/blobtest"
+	"github.com/ckptsync/ckptsync/blob/limitblob"
+	"github.com/ckptsync/ckptsync/blob/memblob"
+	"github.com/ckptsync/ckptsync/blob/naiveblob"
 	"github.com/ckptsync/ckptsync/commit"
 	"github.com/ckptsync/ckptsync/commit/committest"
 )
@@ -201,6 +204,24 @@ func TestDrawWithLostAnswers(t *testing.T) {
 	a, err := s.DrawAttempt(t.Context(), declared(nil))
 	if v := r.View(); err != nil || a.Attempt != 1 || len(v.Attempts) != 1 || v.Attempts[0].Token != a.Token {
 		t.Errorf("%+v, %v", a, err)
+	}
+}
+
+// R9: where create-if-absent is only imitated, two writers that both believe
+// to have created their attempt share no number.
+func TestDrawWithoutCreateIfAbsent(t *testing.T) {
+	numbers := map[int]bool{}
+	for range 5 { // five writers, none of which sees the others
+		s, _ := commit.NewStore(limitblob.New(naiveblob.New(memblob.New()), 4), "exp1")
+		one, err1 := s.DrawAttempt(t.Context(), declared(nil))
+		two, err2 := s.DrawAttempt(t.Context(), declared(nil))
+		if err1 != nil || err2 != nil || one.Attempt < 1 || two.Attempt <= one.Attempt || two.Rank != two.Attempt {
+			t.Fatalf("%+v, %v; %+v, %v", one, err1, two, err2)
+		}
+		numbers[one.Attempt] = true
+	}
+	if len(numbers) < 4 {
+		t.Errorf("drew %v", numbers)
 	}
 }
 
