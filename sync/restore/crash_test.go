@@ -187,7 +187,11 @@ func TestKillAtEveryPoint(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t)
 			f.step(100)
-			for k, more := 1, true; more; k++ {
+			stride := 1
+			if testing.Short() {
+				stride = 5
+			}
+			for k, more := 1, true; more; k += stride {
 				root := filepath.Join(scratch(t), "ckpts")
 				s.prepare(t, root)
 				cmd := exec.Command(os.Args[0], "-test.run=^TestKillAtEveryPoint$")

@@ -15,6 +15,13 @@ import (
 type loaded struct {
 	Marker    *commit.Marker
 	Manifests []*commit.Manifest // in node order
+	Tree      *Tree              // what is wanted of it; merge makes it
+}
+
+// merge makes the tree, or refuses the commit.
+func (l *loaded) merge(sel Selection) (err error) {
+	l.Tree, err = NewTree(l.Marker, l.Manifests, sel)
+	return err
 }
 
 // loadParallel bounds how many manifests are read at a time.

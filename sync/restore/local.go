@@ -20,8 +20,8 @@ import (
 // inspect looks at what is at the step's place below root, and digests every
 // file that the tree also has. It follows no link out of the root, opens
 // nothing but regular files, and changes nothing. What cannot be read counts
-// as not there.
-func inspect(ctx context.Context, root *os.Root, t *Tree, pool *buffers) (*Local, error) {
+// as not there. count is told of every byte digested, by many goroutines.
+func inspect(ctx context.Context, root *os.Root, t *Tree, pool *buffers, count func(int64)) (*Local, error) {
 	l := &Local{Entries: map[string]LocalEntry{}}
 	top, err := root.Lstat(t.Name)
 	switch {
@@ -34,7 +34,7 @@ func inspect(ctx context.Context, root *os.Root, t *Tree, pool *buffers) (*Local
 	if err := l.walk(ctx, root, t.Name, ".", top); err != nil {
 		return nil, err
 	}
-	return l, l.digest(ctx, root, t, pool)
+	return l, l.digest(ctx, root, t, pool, count)
 }
 
 // walk enters the entry at rel and all below it.
@@ -97,7 +97,7 @@ func localEntry(fi fs.FileInfo) LocalEntry {
 }
 
 // digest fills in Right of every local file that the tree has as a file.
-func (l *Local) digest(ctx context.Context, root *os.Root, t *Tree, pool *buffers) error {
+func (l *Local) digest(ctx context.Context, root *os.Root, t *Tree, pool *buffers, count func(int64)) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(pool.n)
 	right := make([][]bool, len(t.Entries))
@@ -108,7 +108,7 @@ func (l *Local) digest(ctx context.Context, root *os.Root, t *Tree, pool *buffer
 			continue
 		}
 		g.Go(func() (err error) {
-			right[i], err = digestFile(ctx, root, path.Join(t.Name, want.Rel), &want.File, pool)
+			right[i], err = digestFile(ctx, root, path.Join(t.Name, want.Rel), &want.File, pool, count)
 			return err
 		})
 	}
@@ -127,7 +127,7 @@ func (l *Local) digest(ctx context.Context, root *os.Root, t *Tree, pool *buffer
 
 // digestFile says for each chunk of f whether the local file has its bytes. It
 // fails only when ctx is done: a file that cannot be read has nothing right.
-func digestFile(ctx context.Context, root *os.Root, name string, f *commit.File, pool *buffers) ([]bool, error) {
+func digestFile(ctx context.Context, root *os.Root, name string, f *commit.File, pool *buffers, count func(int64)) ([]bool, error) {
 	local, err := openRegular(root, name)
 	if err != nil {
 		return nil, nil
@@ -142,7 +142,8 @@ func digestFile(ctx context.Context, root *os.Root, name string, f *commit.File,
 	right := make([]bool, len(f.Digest))
 	for i := range right {
 		off, n := p.Range(i)
-		got, _, err := copyDigest(ctx, nil, io.NewSectionReader(local, off, n), n, buf)
+		got, read, err := copyDigest(ctx, nil, io.NewSectionReader(local, off, n), n, buf)
+		count(read)
 		if cause := context.Cause(ctx); cause != nil {
 			return nil, cause
 		}

@@ -247,6 +247,9 @@ func (w *walk) try(ctx context.Context, c commit.Candidate) (Result, bool, error
 
 // restore carries the chosen commit out.
 func (w *walk) restore(ctx context.Context, o *Options, step *loaded) (Result, error) {
+	if err := step.merge(o.Selection); err != nil {
+		return Result{}, err
+	}
 	if w.p.Chosen != nil {
 		if err := w.p.Chosen(ctx, o.ID); err != nil {
 			return Result{}, err

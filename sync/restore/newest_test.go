@@ -324,6 +324,33 @@ func TestChosenComesBeforeData(t *testing.T) {
 	}
 }
 
+func TestRefusedFallsBackUnmarked(t *testing.T) {
+	f := newRun(t, commit.Attempt{Declared: true})
+	f.small(at(5, 1), commit.ResumeExact)
+	plant(t, f, hostile()["links together"], nil)
+	p := Policy{
+		MarkDamaged: func(_ context.Context, d *DamagedError) error {
+			t.Errorf("marked: %v", d)
+			return nil
+		},
+		Chosen: func(_ context.Context, id commit.ID) error {
+			if id != at(5, 1) {
+				t.Errorf("%s was chosen before it was looked at", id)
+			}
+			return nil
+		},
+	}
+	res, err := Newest(t.Context(), f.options(commit.ID{}), p)
+	if err != nil || res.ID != at(5, 1) || len(res.Skipped) != 1 {
+		t.Errorf("result %+v, %v", res, err)
+	}
+	p.NoFallback = true
+	var r *RefusedError
+	if _, err := Newest(t.Context(), f.options(commit.ID{}), p); !errors.Is(err, ErrNothingUsable) || !errors.As(err, &r) {
+		t.Errorf("without fallback: %v", err)
+	}
+}
+
 func TestWrongPrefix(t *testing.T) {
 	f := standard(t)
 	if _, err := f.mem.Put(t.Context(), "run/run.json", blob.Bytes(`{"format":"ckptsync/run/v1","run":"else"}`), nil); err != nil {

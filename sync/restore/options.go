@@ -71,6 +71,7 @@ type Progress struct {
 	Phase   Phase
 	Files   int   // in the step
 	Bytes   int64 // in the step
+	Checked int64 // bytes of local files that were compared with the step's
 	Done    int64 // bytes in place or in staging, from wherever; goes back when a range is asked for again
 	Fetched int64 // bytes that came from the bucket
 }

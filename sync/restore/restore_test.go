@@ -294,6 +294,12 @@ func TestProgress(t *testing.T) {
 	if last.Phase != PhaseDone || last.Done != res.Bytes || last.Bytes != res.Bytes || last.Fetched != res.Bytes || last.ID != at {
 		t.Errorf("last progress %+v", last)
 	}
+	if _, err = Run(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	if last = got[len(got)-1]; last.Checked != res.Bytes || last.Done != res.Bytes || last.Fetched != 0 {
+		t.Errorf("last progress of the second restore %+v", last)
+	}
 }
 
 func TestPointers(t *testing.T) {

@@ -25,10 +25,13 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
+	if err := step.merge(o.Selection); err != nil {
+		return Result{}, err
+	}
 	return runLoaded(ctx, &o, step)
 }
 
-// runLoaded is Run for a commit whose manifests were read already, and with
+// runLoaded is Run for a commit that was read and merged already, and with
 // options that are complete.
 func runLoaded(ctx context.Context, o *Options, step *loaded) (Result, error) {
 	start := time.Now()
@@ -36,10 +39,7 @@ func runLoaded(ctx context.Context, o *Options, step *loaded) (Result, error) {
 	if err := CleanLeftovers(o.To, o.StateDir); err != nil {
 		return Result{}, err
 	}
-	tree, err := NewTree(step.Marker, step.Manifests, o.Selection)
-	if err != nil {
-		return Result{}, err
-	}
+	tree := step.Tree
 	a, err := openArea(o.To, o.StateDir, tree.Name, o.test)
 	if err != nil {
 		return Result{}, fmt.Errorf("restore commit %s: %w", o.ID, err)
@@ -91,7 +91,7 @@ func (r *runner) run(ctx context.Context) error {
 	r.now = Progress{ID: r.tree.ID}
 	r.phase(PhaseInspect)
 	r.o.at("inspect")
-	local, err := inspect(ctx, r.area.root, r.tree, r.pool)
+	local, err := inspect(ctx, r.area.root, r.tree, r.pool, func(n int64) { r.advance(Progress{Checked: n}) })
 	if err != nil {
 		return err
 	}
@@ -100,7 +100,7 @@ func (r *runner) run(ctx context.Context) error {
 	r.now.Files, r.now.Bytes = r.res.Files, r.res.Bytes
 	if r.plan.Whole {
 		r.res.Unchanged, r.res.Reused = true, r.plan.Bytes
-		r.advance(r.plan.Bytes, 0)
+		r.advance(Progress{Done: r.plan.Bytes})
 		if err := r.stager().fixInPlace(r.area.root, local); err != nil {
 			return err
 		}
@@ -128,7 +128,7 @@ func (r *runner) bring(ctx context.Context) error {
 		return err
 	}
 	r.phase(PhaseFetch)
-	r.advance(r.plan.Holes, 0)
+	r.advance(Progress{Done: r.plan.Holes})
 	s := r.stager()
 	if err := s.build(ctx); err != nil {
 		return err
@@ -197,10 +197,10 @@ func (r *runner) stager() *stager {
 	}
 	return &stager{
 		o: r.o, plan: r.plan, sess: r.sess, owner: r.owner, warn: r.warn,
-		moved: func(n int64) { r.advance(n, 0) },
+		moved: func(n int64) { r.advance(Progress{Done: n}) },
 		fetch: &fetcher{
 			id: r.tree.ID, bucket: r.o.Store.Bucket(), key: r.o.Store.Key, pool: r.pool, wait: wait,
-			count: func(n int64) { r.advance(n, n) },
+			count: func(n int64) { r.advance(Progress{Done: n, Fetched: n}) },
 		},
 	}
 }
@@ -209,15 +209,16 @@ func (r *runner) phase(p Phase) {
 	r.mu.Lock()
 	r.now.Phase = p
 	r.mu.Unlock()
-	r.advance(0, 0)
+	r.advance(Progress{})
 }
 
 // advance counts bytes and tells the caller.
-func (r *runner) advance(done, fetched int64) {
+func (r *runner) advance(by Progress) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.now.Done += done
-	r.now.Fetched += fetched
+	r.now.Checked += by.Checked
+	r.now.Done += by.Done
+	r.now.Fetched += by.Fetched
 	if r.o.Progress != nil {
 		r.o.Progress(r.now)
 	}
