@@ -1,0 +1,4 @@
+package fileblob
+
+// ClassOf is for tests of the classes of errors that are hard to make.
+var ClassOf = classOf
