@@ -55,10 +55,16 @@ type life struct {
 	hold    *hold.Hold
 	id      commit.ID // once committed
 	done    string    // fingerprint under which id holds this content
-	retry   time.Time // Failed: not before
-	tries   int       // Failed: how often in a row
-	fresh   bool      // committed by this process, and not told yet
-	jitter  jitter
+	skip    []string  // what its last verdict left out
+
+	evidence []string     // of the commit
+	signs    []tree.Ident // see glance
+	glances  int
+
+	retry  time.Time // Failed: not before
+	tries  int       // Failed: how often in a row
+	fresh  bool      // committed by this process, and not told yet
+	jitter jitter
 }
 
 // New opens the state directory, under its lock, and takes up what an earlier
@@ -171,7 +177,7 @@ func (e *Engine) judged(l *life) bool {
 		if e.cfg.TrustOrder {
 			v.Voided = nil
 		}
-		l.verdict = &v
+		l.verdict, l.skip = &v, v.Skip
 		for _, w := range v.Warnings {
 			e.notice(l.step.Name, w)
 		}
@@ -223,6 +229,7 @@ func (e *Engine) hold(l *life) {
 				e.mu.Lock()
 				l.hold, l.tree = h, held
 				e.mu.Unlock()
+				e.cfg.hook("hold kept")
 				e.enter(l, Held)
 				return
 			}
@@ -282,11 +289,12 @@ func (e *Engine) commit(ctx context.Context, l *life, id commit.ID, fresh bool, 
 		return err
 	}
 	e.mu.Lock()
-	l.id, l.done, l.tries, l.fresh = id, l.tree.Fingerprint(), 0, fresh
+	l.id, l.done, l.tries, l.fresh, l.evidence = id, l.tree.Fingerprint(), 0, fresh, l.verdict.Evidence
 	e.mu.Unlock()
-	if err := j.committed(id, l.done); err != nil {
+	if err := j.committed(id, l.done, l.evidence); err != nil {
 		return err
 	}
+	e.cfg.hook("commit noted")
 	e.enter(l, Committed)
 	if fresh {
 		e.remark(ctx, l, id)
@@ -331,6 +339,7 @@ func (e *Engine) letGo(l *life) error {
 	if err := h.Release(); err != nil {
 		return fmt.Errorf("release hold: %w", err)
 	}
+	e.cfg.hook("hold released")
 	return nil
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/ckptsync/ckptsync/blob/memblob"
 	"github.com/ckptsync/ckptsync/commit"
 	"github.com/ckptsync/ckptsync/sync/layout/layouttest"
+	"github.com/ckptsync/ckptsync/sync/tree"
 )
 
 // world is one node with its disk, and a store that outlives it.
@@ -584,5 +585,98 @@ func TestPushEndsThoughAStepIsWrittenForEver(t *testing.T) {
 			t.Errorf("%s: %+v", point, o)
 		}
 		w.wantCommits("100-a1-r0")
+	}
+}
+
+func TestHalfDeletedStepIsNoNewSave(t *testing.T) {
+	w := newWorld(t)
+	dir := w.step(100)
+	w.step(200)
+	e := w.engine()
+	if _, err := e.Push(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	// What a rotation that is cut off leaves looks like a save without an optimizer.
+	for _, n := range []string{"training_args.bin", "rng_state.pth", "scheduler.pt", "optimizer.pt"} {
+		if err := os.Remove(filepath.Join(dir, n)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := e.Push(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		w.clock.after(time.Minute)
+	}
+	e.Close()
+	w.push() // nor after a restart
+	w.wantCommits("100-a1-r0", "200-a1-r0")
+}
+
+func TestTemporaryFileThatGoesKeepsNothingFromSettling(t *testing.T) {
+	w := newWorld(t)
+	dir := w.step(100)
+	tmp := filepath.Join(dir, ".tmpAbC123")
+	if err := os.WriteFile(tmp, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	e := w.engine()
+	defer e.Close()
+	if err := e.scan(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(tmp); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.Push(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.wantCommits("100-a1-r0")
+	// And one that comes and goes in a committed step is no new save.
+	for _, change := range []func() error{
+		func() error { return os.WriteFile(tmp, []byte("x"), 0o600) },
+		func() error { return os.Remove(tmp) },
+	} {
+		if err := change(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := e.Push(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.wantCommits("100-a1-r0")
+}
+
+func TestQuietRootIsCheapToScan(t *testing.T) {
+	w := newWorld(t)
+	for n := 1; n <= 60; n++ {
+		w.step(n)
+	}
+	captures := 0
+	w.tune = func(c *Config) {
+		c.capture = func(root, name string, skip func(string) bool) (*tree.Tree, error) {
+			captures++
+			return tree.Capture(root, name, skip)
+		}
+	}
+	e := w.engine()
+	defer e.Close()
+	if _, err := e.Push(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	captures = 0
+	for range fullEvery {
+		if err := e.scan(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if captures != 60 {
+		t.Errorf("%d whole looks in %d scans of 60 committed steps, want one each", captures, fullEvery)
+	}
+	// A step that is saved again is seen at the next scan, not at its turn.
+	w.step(30, layouttest.Seed(9), layouttest.At(time.Now()))
+	if _, err := e.Push(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if head, ok := e.revisions[30]; !ok || head != 2 {
+		t.Errorf("next revision of step 30: %d, want 2", head)
 	}
 }

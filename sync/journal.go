@@ -51,6 +51,7 @@ type record struct {
 	// of a commit
 	ID          *commit.ID `json:"id,omitempty"`
 	Fingerprint string     `json:"fp,omitempty"`
+	Evidence    []string   `json:"evidence,omitempty"`
 }
 
 // openJournal reads the journal of a step, if there is one. One that is not a
@@ -172,10 +173,10 @@ func (r record) line() []byte {
 }
 
 // committed forgets what was sent and remembers the commit alone.
-func (j *journal) committed(id commit.ID, fingerprint string) error {
+func (j *journal) committed(id commit.ID, fingerprint string, evidence []string) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.done = record{Kind: "done", ID: &id, Fingerprint: fingerprint}
+	j.done = record{Kind: "done", ID: &id, Fingerprint: fingerprint, Evidence: evidence}
 	clear(j.ups)
 	clear(j.parts)
 	// What was sent is kept: the next revision names files that did not change.

@@ -99,14 +99,50 @@ func (e *RootError) Unwrap() error { return e.Err }
 func (e *Engine) newLife(s layout.Step) *life {
 	l := &life{step: s, stage: Seen}
 	if j, err := e.journal(s.Name); err == nil && j.done.ID != nil {
-		l.id, l.done = *j.done.ID, j.done.Fingerprint
+		l.id, l.done, l.evidence = *j.done.ID, j.done.Fingerprint, j.done.Evidence
 	}
 	return l
+}
+
+// fullEvery is how often a committed step is looked at as a whole: in between,
+// a look at its directory and at the files that prove it complete does. A
+// trainer that saves a step again writes those again.
+const fullEvery = 32
+
+// glance reports whether a committed step that has not changed by its last
+// whole look shows no sign of a change now.
+func (e *Engine) glance(l *life) bool {
+	if l.done == "" || l.done != l.print || l.jitter.loose || len(l.evidence) == 0 {
+		return false
+	}
+	l.glances++
+	if (l.glances+int(l.step.Number))%fullEvery == 0 {
+		return false
+	}
+	now, err := e.signs(l)
+	return err == nil && slices.Equal(now, l.signs)
+}
+
+// signs are the identities of the step and of its evidence.
+func (e *Engine) signs(l *life) ([]tree.Ident, error) {
+	out := make([]tree.Ident, 0, len(l.evidence)+1)
+	for _, rel := range append([]string{"."}, l.evidence...) {
+		fi, err := os.Lstat(filepath.Join(e.cfg.Root, filepath.FromSlash(l.step.Name), filepath.FromSlash(rel)))
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, tree.IdentOf(fi))
+	}
+	return out, nil
 }
 
 // observe captures the step. It reports whether there is something to judge;
 // the rest it has told already.
 func (e *Engine) observe(l *life) bool {
+	if e.glance(l) {
+		return true
+	}
+	l.signs, _ = e.signs(l) // before the capture: a change in between shows at the next glance
 	now, err := e.captureLike(l)
 	var odd *tree.Odd
 	switch {
@@ -140,16 +176,16 @@ func (e *Engine) observe(l *life) bool {
 	return true
 }
 
-// shrunk reports whether a step that was whole is losing files without gaining
+// shrunk reports whether a committed step is losing files without gaining
 // or changing any: it is being deleted, which is no new save of it. Half of a
 // deleted step may look like another whole one: a trainer that removes the
 // optimizer first leaves what could have been saved without one.
 func (e *Engine) shrunk(l *life, now *tree.Tree) bool {
-	whole := l.done != "" || l.verdict != nil && len(l.verdict.Reasons) == 0
-	if !whole || l.tree == nil {
+	if l.done == "" || l.tree == nil {
 		return false
 	}
-	change, _ := l.tree.Compare(now)
+	skip := skipper(l.skip)
+	change, _ := l.tree.Without(skip).Compare(now.Without(skip))
 	return change == tree.Shrunk
 }
 
