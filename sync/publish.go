@@ -201,6 +201,7 @@ func (e *Engine) uploadFile(j *journal, l *life, f *commit.File, id tree.Ident) 
 	path := f.Path
 	u.Open = func() (*os.File, error) { return l.hold.File(path) }
 	if r, parts, ok := j.upload(f.Path, id); ok && r.Chunk == f.Chunk {
+		u.Fresh = u.Object
 		u.Object, u.UploadID, u.Sent = e.store.Key(r.Object), r.Upload, map[int]upload.SentPart{}
 		for n, p := range parts {
 			if p.Part != nil && len(p.Digest) == 1 {
@@ -383,18 +384,21 @@ func (s *sendLog) object(f *upload.File) string {
 
 // Begun implements upload.Log.
 func (s *sendLog) Begun(f *upload.File, id string) error {
+	s.e.cfg.hook("upload opened")
 	defer s.e.cfg.hook("upload begun")
 	return s.j.add(record{Kind: "upload", Path: jsonPath(f.Path), Ident: &f.Ident, Object: s.object(f), Chunk: f.Chunk, Upload: id})
 }
 
 // PartSent implements upload.Log.
 func (s *sendLog) PartSent(f *upload.File, id string, p upload.SentPart) error {
+	s.e.cfg.hook("part acknowledged")
 	defer s.e.cfg.hook("part sent")
 	return s.j.add(record{Kind: "part", Upload: id, Part: &p.Part, Digest: []commit.Digest{p.Digest}})
 }
 
 // FileSent implements upload.Log.
 func (s *sendLog) FileSent(f *upload.File, d []commit.Digest) error {
+	s.e.cfg.hook("file acknowledged")
 	defer s.e.cfg.hook("file sent")
 	return s.j.add(record{Kind: "file", Path: jsonPath(f.Path), Ident: &f.Ident, Object: s.object(f), Chunk: f.Chunk, Digest: d})
 }

@@ -51,6 +51,7 @@ func (e *Engine) Restore(ctx context.Context, o RestoreOptions) (Restored, error
 		if err := e.rescue(ctx); err != nil {
 			return Restored{}, err
 		}
+		e.cfg.hook("rescued")
 	}
 	var drawn *commit.Attempt
 	var res Restored
@@ -71,10 +72,12 @@ func (e *Engine) Restore(ctx context.Context, o RestoreOptions) (Restored, error
 			return res, err
 		}
 	}
+	e.cfg.hook("brought back")
 	res.Attempt = drawn.Attempt
 	if res.Aside, err = e.putAside(o, res); err != nil {
 		return res, err
 	}
+	e.cfg.hook("put aside")
 	return res, e.begin(*drawn)
 }
 

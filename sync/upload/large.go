@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"hash/crc32"
+	"io"
 	"os"
 	"sync"
 	"sync/atomic"
 
+	"github.com/zeebo/blake3"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/ckptsync/ckptsync/blob"
@@ -26,6 +28,7 @@ type large struct {
 	sent    []blob.Part
 	left    atomic.Int64 // parts not yet acknowledged
 	closing sync.Once
+	arrived bool // an earlier process completed it
 }
 
 func (l *large) parts() int { return int((l.f.Ident.Size + l.f.Chunk - 1) / l.f.Chunk) }
@@ -42,18 +45,16 @@ func (u *Uploader) begin(ctx context.Context, f *File, log Log) (*large, error) 
 	l.left.Store(int64(l.parts()))
 	opts := &blob.UploadOptions{Size: f.Ident.Size, PartSize: f.Chunk}
 	if f.UploadID != "" {
-		if l.up, err = u.bucket.Upload(ctx, f.Object, f.UploadID, opts); err == nil {
-			err = l.reconcile(ctx)
-		}
-		if err == nil {
-			return l, nil
-		}
-		if !errors.Is(err, blob.ErrNotExist) {
+		goesOn, err := l.resume(ctx, opts)
+		if err != nil {
 			file.Close()
 			return nil, err
 		}
+		if goesOn {
+			return l, nil
+		}
+		f.Object, f.UploadID, f.Sent = f.Fresh, "", nil
 	}
-	f.UploadID, f.Sent = "", nil
 	l.up, err = u.bucket.Upload(ctx, f.Object, "", opts)
 	switch {
 	case errors.Is(err, blob.ErrUnsupported):
@@ -68,6 +69,73 @@ func (u *Uploader) begin(ctx context.Context, f *File, log Log) (*large, error) 
 		return nil, err
 	}
 	return l, nil
+}
+
+// resume takes up what an earlier process began. It reports false if the store
+// knows neither that upload nor its object.
+func (l *large) resume(ctx context.Context, opts *blob.UploadOptions) (bool, error) {
+	up, err := l.u.bucket.Upload(ctx, l.f.Object, l.f.UploadID, opts)
+	if err == nil {
+		l.up = up
+		err = l.reconcile(ctx)
+	}
+	if !errors.Is(err, blob.ErrNotExist) {
+		return err == nil, err
+	}
+	// It is gone: given up by the store or, if the process died between the
+	// store's answer and its own note of that, completed.
+	l.arrived, err = l.landed(ctx, up)
+	return l.arrived, err
+}
+
+// landed reports whether the object that the parts form is there. up is nil
+// where the driver has no handle of an upload that is over; the object is then
+// read back, which is still less than to send it again.
+func (l *large) landed(ctx context.Context, up blob.Upload) (bool, error) {
+	parts := make([]blob.Part, l.parts())
+	for n := range parts {
+		p, ok := l.f.Sent[n+1]
+		if !ok {
+			return false, nil // it was never asked to be completed
+		}
+		parts[n] = p.Part
+	}
+	info, err := l.u.bucket.Stat(ctx, l.f.Object)
+	if err == nil && info.Size != l.f.Ident.Size {
+		return false, nil
+	}
+	if err == nil && up != nil {
+		_, err = up.Complete(ctx, parts) // settles it, whatever happened before
+	}
+	if errors.Is(err, blob.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil || up != nil {
+		return err == nil, err
+	}
+	return l.compare(ctx)
+}
+
+// compare reads the object and compares it with the digests of the parts.
+func (l *large) compare(ctx context.Context) (bool, error) {
+	r, err := l.u.bucket.Open(ctx, l.f.Object, 0, -1)
+	if err != nil {
+		return false, err
+	}
+	defer r.Close()
+	buf := l.u.buffer(block)
+	defer l.u.release(buf)
+	for n := range l.parts() {
+		h := blake3.New()
+		if _, err := io.CopyBuffer(h, io.LimitReader(r, l.f.Sent[n+1].Size), buf); err != nil {
+			return false, err
+		}
+		var d commit.Digest
+		if h.Sum(d[:0]); d != l.f.Sent[n+1].Digest {
+			return false, nil
+		}
+	}
+	return true, nil
 }
 
 // reconcile keeps of f.Sent what the store bears out: same number, size and
@@ -92,8 +160,16 @@ func (l *large) reconcile(ctx context.Context) error {
 // schedule queues what is missing; the last part to arrive completes the
 // object.
 func (l *large) schedule(ctx context.Context, g *errgroup.Group) {
-	if l.up == nil {
+	if l.up == nil && !l.arrived {
 		g.Go(func() error { return l.closed(l.whole(ctx)) })
+		return
+	}
+	if l.arrived {
+		for n, p := range l.f.Sent {
+			l.digests[n-1] = p.Digest
+		}
+		l.u.progress(0, l.f.Ident.Size)
+		g.Go(func() error { return l.closed(l.log.FileSent(l.f, l.digests)) })
 		return
 	}
 	var missing []int

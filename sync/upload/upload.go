@@ -37,9 +37,12 @@ type File struct {
 	Chunk  int64  // bytes per digest and per part
 	Open   func() (*os.File, error)
 
-	// What an earlier process sent of it, if anything.
+	// What an earlier process sent of it, if anything, and the key to use
+	// instead of Object if that cannot be continued: a key never carries two
+	// uploads (protocol R2).
 	UploadID string
 	Sent     map[int]SentPart
+	Fresh    string
 }
 
 // SentPart is a part that the store acknowledged.
