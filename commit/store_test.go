@@ -164,6 +164,11 @@ func TestLoad(t *testing.T) {
 	if err != nil || len(parts) != 3 || parts[1].Node != 1 || marker.Files != 4 || marker.Bytes != 4 {
 		t.Fatalf("%v, %v, %v", marker, parts, err)
 	}
+	ref := marker.Parts[0]
+	ref.Size++
+	if _, err := r.Store.Manifest(ctx, marker, ref); !errors.Is(err, blob.ErrCorrupt) {
+		t.Errorf("of another size: %v", err)
+	}
 	body := get(t, r.Bucket, key)
 	for name, c := range map[string]struct {
 		there string
