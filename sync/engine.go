@@ -33,6 +33,7 @@ type Engine struct {
 	// The publisher's alone.
 	attached  bool
 	revisions map[int64]int // next free revision of this attempt, by step number
+	remarked  time.Time
 
 	mu sync.Mutex // guards what follows
 	st *state     // the present attempt; nil until there is one; what it points to never changes
@@ -302,14 +303,22 @@ func (e *Engine) commit(ctx context.Context, l *life, id commit.ID, fresh bool, 
 	return e.letGo(l)
 }
 
+// remarkEvery bounds the listings that remark costs when many steps are
+// committed in a row.
+const remarkEvery = time.Minute
+
 // remark warns of a commit that is not on the way to the head: this training
 // began below what the run had reached, or another attempt has taken over.
 // That the store cannot be asked just now is no matter: the next commit asks.
 func (e *Engine) remark(ctx context.Context, l *life, id commit.ID) {
+	if now := e.cfg.now(); now.Sub(e.remarked) < remarkEvery && !e.remarked.IsZero() {
+		return
+	}
 	v, err := e.store.View(ctx)
 	if err != nil {
 		return
 	}
+	e.remarked = e.cfg.now()
 	switch s, why := v.State(id); s {
 	case commit.StateHead, commit.StateCommitted:
 	default:
