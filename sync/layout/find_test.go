@@ -197,7 +197,8 @@ func TestFindProperties(t *testing.T) {
 	})
 }
 
-// The real thing: links, a pipe and a file without read permission on disk.
+// The real thing: links on disk, and a name that is not valid UTF-8, which no
+// fs.FS opens: its format is not checked, with a word.
 func TestFindOnDisk(t *testing.T) {
 	root := t.TempDir()
 	layouttest.MustHFStep(t, root, 100)
@@ -207,14 +208,23 @@ func TestFindOnDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	odd := filepath.Join(root, "checkpoint-100", "\xff.json")
+	if err := os.WriteFile(odd, []byte("{"), 0o644); err != nil {
+		t.Skipf("the file system takes no name that is not UTF-8: %v", err)
+	}
+	setMTime(t, odd, layouttest.HFFiles(100)[0].MTime)
 	f, found := find(t, root)
 	steps, ignored := names(found)
 	if d := cmp.Diff([]string{"checkpoint-20", "checkpoint-100"}, steps); d != "" || len(ignored) != 3 {
 		t.Error(d, ignored)
 	}
 	for _, s := range found.Steps {
-		if v, err := f.Judge(os.DirFS(root), s); err != nil || !v.Complete(nil) {
+		v, err := f.Judge(os.DirFS(root), s)
+		if err != nil || !v.Complete(nil) {
 			t.Errorf("%v: %s", err, v.Sentence())
+		}
+		if odd := s.Number == 100; odd != (len(v.Warnings) == 1) {
+			t.Errorf("%s: warnings %q", s.Name, v.Warnings)
 		}
 	}
 }

@@ -155,6 +155,8 @@ func TestProblems(t *testing.T) {
 	zip := layouttest.TorchZip("model", layouttest.Dict{}, layouttest.Noise(1, 100))
 	huge := bytes.Clone(layouttest.Zip(false, layouttest.Record{Name: "m/data.pkl", Data: []byte("N.")}))
 	binary.LittleEndian.PutUint16(huge[len(huge)-12:], 60000)
+	fewer := layouttest.Zip(false, layouttest.Record{Name: "a"}, layouttest.Record{Name: "b"})
+	fewer[len(fewer)-12] = 1
 	local := bytes.Clone(zip)
 	local[0] = 'X'
 	noPickle := layouttest.Zip(true, layouttest.Record{Name: "other", Data: []byte("x")})
@@ -201,6 +203,8 @@ func TestProblems(t *testing.T) {
 		{"absurd npy header", "a.npy", []byte("\x93NUMPY\x02\x00\xff\xff\xff\xff\x00\x00"), "claims a header of 4294967295 bytes"},
 		{"absurd npy shape", "a.npy", npy("<f8", "(99999999999, 99999999999)", 8), "has a header with a shape that is none"},
 		{"pickle of a length beyond the end", "a.pkl", []byte("\x80\x04\x8e\xff\xff\xff\xff\xff\xff\xff\x7f."), "a pickle that ends in mid-opcode at byte 12"},
+		{"text after a pickle", "a.pkl", []byte("\x80\x02N.N."), "something else follows a pickle at byte 4"},
+		{"zip with an entry that is not counted", "a.zip", fewer, "broken zip: its directory has 47 bytes too many"},
 		{"pickle with an unknown opcode", "a.pkl", []byte("\x80\x04\xff."), "a pickle with no known opcode at byte 2"},
 	} {
 		if got := check(c.name, c.data); got.Problem != c.want {
