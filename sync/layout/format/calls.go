@@ -21,6 +21,33 @@ func (m *machine) call(op byte) error {
 			return broken("a pickle that names a global by something else than strings")
 		}
 		return m.push(Global{module, name})
+	case 'i', 'o', 0x81, 'R', 0x92:
+		return m.instance(op)
+	case 'b':
+		return m.build()
+	case 'P':
+		s, err := m.line()
+		if err != nil {
+			return err
+		}
+		return m.persist(s)
+	case 'Q':
+		id, err := m.pop()
+		if err != nil {
+			return err
+		}
+		return m.persist(id)
+	}
+	if err := m.pass(op); err != nil { // EXT1, EXT2, EXT4
+		return err
+	}
+	return m.push(Global{"copyreg", "extension"})
+}
+
+// instance carries out the opcodes that make an object of a class, or call a
+// function, and its arguments.
+func (m *machine) instance(op byte) error {
+	switch op {
 	case 'i': // INST
 		g, err := m.globalLines()
 		if err != nil {
@@ -46,31 +73,12 @@ func (m *machine) call(op byte) error {
 			return err
 		}
 		return m.object(items[0], items[1])
-	case 0x92: // NEWOBJ_EX
-		items, err := m.popN(3)
-		if err != nil {
-			return err
-		}
-		return m.object(items[0], items[1])
-	case 'b':
-		return m.build()
-	case 'P':
-		s, err := m.line()
-		if err != nil {
-			return err
-		}
-		return m.persist(s)
-	case 'Q':
-		id, err := m.pop()
-		if err != nil {
-			return err
-		}
-		return m.persist(id)
 	}
-	if err := m.pass(op); err != nil { // EXT1, EXT2, EXT4
+	items, err := m.popN(3) // NEWOBJ_EX: its named arguments are dropped
+	if err != nil {
 		return err
 	}
-	return m.push(Global{"copyreg", "extension"})
+	return m.object(items[0], items[1])
 }
 
 func (m *machine) globalLines() (Global, error) {
