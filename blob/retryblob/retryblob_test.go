@@ -295,7 +295,7 @@ func (n noVersion) Open(ctx context.Context, key string, off, cnt int64) (io.Rea
 // TestListGoesOn: after the last key that it yielded, none twice, none missing,
 // also when no single listing would ever get to its end (O-33).
 func TestListGoesOn(t *testing.T) {
-	b, f, mem := setup(fast, &blobtest.Rule{Op: blobtest.OpList, Do: blobtest.Break(7, blob.ErrThrottled)})
+	b, f, mem := setup(&retryblob.Options{Initial: 1, Max: 1, Tries: 3}, &blobtest.Rule{Op: blobtest.OpList, Do: blobtest.Break(7, blob.ErrThrottled)})
 	var want []string
 	for i := range 100 {
 		want = append(want, fmt.Sprintf("l/%03d", i))
