@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"time"
+	"unicode/utf8"
 
 	"golang.org/x/sync/errgroup"
 
@@ -19,6 +21,9 @@ import (
 
 // markersAtOnce bounds how many markers are read at a time.
 const markersAtOnce = 16
+
+// lookPatience is how long a command that only looks keeps trying.
+const lookPatience = 20 * time.Second
 
 // openedRun is one run in its store, with what the configuration says of it.
 type openedRun struct {
@@ -34,7 +39,7 @@ func (a *app) openRun(ctx context.Context, cfg *config.Config, log *slog.Logger,
 	if err != nil {
 		return nil, err
 	}
-	b, closeStore, err := a.openStore(ctx, cfg, log)
+	b, closeStore, err := a.openStore(ctx, cfg, store.Options{Concurrency: cfg.Concurrency, Log: log, Patience: lookPatience})
 	if err != nil {
 		return nil, err
 	}
@@ -47,8 +52,8 @@ func (a *app) openRun(ctx context.Context, cfg *config.Config, log *slog.Logger,
 }
 
 // openStore opens the configured store, with its decorators.
-func (a *app) openStore(ctx context.Context, cfg *config.Config, log *slog.Logger) (blob.Bucket, func(), error) {
-	b, closeStore, err := store.Open(ctx, cfg.Store, store.Options{Concurrency: cfg.Concurrency, Log: log})
+func (a *app) openStore(ctx context.Context, cfg *config.Config, o store.Options) (blob.Bucket, func(), error) {
+	b, closeStore, err := store.Open(ctx, cfg.Store, o)
 	var un *store.UnsupportedError
 	if errors.As(err, &un) {
 		return nil, nil, &usageError{err}
@@ -225,9 +230,14 @@ func matches(v *commit.View, id commit.ID, ref string) bool {
 // jsonName is a name as JSON can hold it: if it is not valid UTF-8, '%' and
 // the bytes that are not become %XX, and the encoding is "percent".
 func jsonName(name string) (text, encoding string) {
-	if strings.ToValidUTF8(name, "") == name {
+	if utf8.ValidString(name) {
 		return name, ""
 	}
+	return percent(name), "percent"
+}
+
+// percent is the "percent" encoding of a name.
+func percent(name string) string {
 	var b strings.Builder
 	for i, r := range name {
 		switch {
@@ -239,5 +249,27 @@ func jsonName(name string) (text, encoding string) {
 			b.WriteRune(r)
 		}
 	}
-	return b.String(), "percent"
+	return b.String()
+}
+
+// latestResumable is the newest commit that a restore would take: not marked,
+// and not known to hold the weights only. The marker is nil if there is none.
+func latestResumable(ctx context.Context, st *commit.Store) (*commit.Marker, error) {
+	v, err := st.View(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range v.Lineage() {
+		if !c.Usable() {
+			continue
+		}
+		m, err := st.Marker(ctx, c.ID)
+		if errors.Is(err, blob.ErrNotExist) || errors.Is(err, commit.ErrInvalid) || errors.Is(err, commit.ErrFormat) {
+			continue
+		}
+		if err != nil || m.Resume != commit.ResumeWeights {
+			return m, err
+		}
+	}
+	return nil, nil
 }

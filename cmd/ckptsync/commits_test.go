@@ -7,6 +7,7 @@ import (
 	"iter"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -253,5 +254,53 @@ func TestJSONName(t *testing.T) {
 		if text, enc := jsonName(in); text != want[0] || enc != want[1] {
 			t.Errorf("%q: %q %q", in, text, enc)
 		}
+	}
+}
+
+func TestMark(t *testing.T) {
+	r := newRun(t)
+	n := r.attempt(t, nil)
+	r.commit(t, 100, n, "checkpoint-100")
+	r.commit(t, 200, n, "checkpoint-200")
+	say := func(ref string, word commit.Word) error {
+		return r.mark(t.Context(), &commit.Mark{Word: word, Reason: "why", Token: commit.NewOpToken(), Created: commit.At(time.Now())}, ref, 0)
+	}
+	head := func() int64 {
+		t.Helper()
+		l, err := r.list(t.Context(), true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if l.Head == nil {
+			return -1
+		}
+		return l.Head.Step
+	}
+	for _, c := range []struct {
+		ref  string
+		word commit.Word
+		head int64
+	}{
+		{"200", commit.Excluded, 100}, {"200", "clear", 200}, {"100", commit.Pinned, 200},
+		{"attempt:1", commit.Excluded, -1}, {"attempt:1", "clear", 200}, {"head", commit.Excluded, 100}, {"200", commit.Excluded, 100},
+	} {
+		if err := say(c.ref, c.word); err != nil {
+			t.Fatalf("%+v: %v", c, err)
+		}
+		if got := head(); got != c.head {
+			t.Errorf("%+v: the head is %d", c, got)
+		}
+	}
+	for ref, want := range map[string]int{"300": statusUnusable, "attempt:x": statusUsage, "attempt:0": statusUsage} {
+		err := say(ref, commit.Excluded)
+		if code, _ := status(t.Context(), err); code != want {
+			t.Errorf("%s: status %d: %v", ref, code, err)
+		}
+	}
+	if code, _ := status(t.Context(), say("attempt:1", commit.Pinned)); code != statusUsage {
+		t.Errorf("an attempt cannot be pinned: %d", code)
+	}
+	if err := say("attempt:7", commit.Excluded); err == nil {
+		t.Error("an attempt that is not there was excluded")
 	}
 }

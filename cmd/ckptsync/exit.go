@@ -8,6 +8,8 @@ import (
 
 	"github.com/ckptsync/ckptsync/blob"
 	"github.com/ckptsync/ckptsync/cmd/ckptsync/internal/config"
+	"github.com/ckptsync/ckptsync/commit"
+	syncer "github.com/ckptsync/ckptsync/sync"
 )
 
 // The exit statuses; scripts rely on them.
@@ -68,6 +70,8 @@ func status(ctx context.Context, err error) (code int, say error) {
 		return statusUsage, err
 	case errors.As(err, &exit):
 		return exit.code, exit.err
+	case errors.As(err, &interrupt):
+		return interrupt.status(), interrupt
 	case ctx.Err() != nil && errors.As(context.Cause(ctx), &interrupt):
 		return interrupt.status(), interrupt
 	}
@@ -76,6 +80,20 @@ func status(ctx context.Context, err error) (code int, say error) {
 
 // classify is status for the errors of the packages below.
 func classify(err error) int {
+	var (
+		unreachable *syncer.UnreachableError
+		busy        *syncer.BusyError
+		mismatch    *syncer.MismatchError
+	)
+	if code := isRestoreOutcome(err); code != 0 {
+		return code
+	}
+	switch {
+	case errors.As(err, &unreachable):
+		return statusUnknown
+	case errors.As(err, &busy), errors.As(err, &mismatch), errors.Is(err, commit.ErrConflict):
+		return statusRefused
+	}
 	switch blobClass(err) {
 	case blob.ErrDenied, blob.ErrThrottled, blob.ErrTemporary:
 		return statusUnknown

@@ -10,6 +10,9 @@ import (
 
 	"github.com/ckptsync/ckptsync/blob"
 	"github.com/ckptsync/ckptsync/cmd/ckptsync/internal/config"
+	"github.com/ckptsync/ckptsync/commit"
+	syncer "github.com/ckptsync/ckptsync/sync"
+	"github.com/ckptsync/ckptsync/sync/restore"
 )
 
 func TestStatus(t *testing.T) {
@@ -37,6 +40,14 @@ func TestStatus(t *testing.T) {
 		{plain, blob.Errorf(blob.ErrArchived, "open", "a", "no"), 4, false},
 		{plain, blob.Errorf(blob.ErrPrecondition, "put", "a", "no"), 8, false},
 		{plain, blob.Errorf(blob.ErrCorrupt, "open", "a", "no"), 1, false},
+		{plain, &syncer.UnreachableError{Err: errors.New("x")}, 5, false},
+		{plain, &syncer.BusyError{StateDir: "/s"}, 8, false},
+		{plain, &syncer.MismatchError{What: "run"}, 8, false},
+		{plain, fmt.Errorf("w: %w", commit.ErrConflict), 8, false},
+		{plain, fmt.Errorf("w: %w", restore.ErrNothingCommitted), 3, false},
+		{plain, fmt.Errorf("w: %w", restore.ErrNothingUsable), 4, false},
+		{plain, &restore.OutcomeError{Outcome: restore.ErrCannotTell, Err: blob.Errorf(blob.ErrArchived, "open", "a", "cold")}, 5, false},
+		{plain, &restore.OutcomeError{Outcome: restore.ErrNothingUsable, Err: blob.Errorf(blob.ErrDenied, "open", "a", "no")}, 4, false},
 		{interrupted, fmt.Errorf("w: %w", context.Canceled), 143, false},
 		{interrupted, blob.Errorf(blob.ErrTemporary, "list", "a", "cut off"), 143, false},
 		{interrupted, &usageError{errors.New("x")}, 2, false},
@@ -50,22 +61,39 @@ func TestStatus(t *testing.T) {
 }
 
 func TestSignals(t *testing.T) {
-	exits := make(chan int, 1)
-	ctx, stop := interruptible(context.Background(), func(code int) { exits <- code })
-	kill := func(s syscall.Signal) {
-		t.Helper()
-		if err := syscall.Kill(os.Getpid(), s); err != nil {
-			t.Fatal(err)
+	for _, drains := range []bool{false, true} {
+		exits := make(chan int, 1)
+		sig := catchSignals(context.Background(), func(code int) { exits <- code })
+		kill := func(s syscall.Signal) {
+			t.Helper()
+			if err := syscall.Kill(os.Getpid(), s); err != nil {
+				t.Fatal(err)
+			}
 		}
+		if drains {
+			now, stop := sig.drain()
+			defer stop()
+			kill(syscall.SIGTERM)
+			<-sig.ctx.Done()
+			if now.Err() != nil {
+				t.Error("the first signal ends the draining")
+			}
+			kill(syscall.SIGINT)
+			<-now.Done()
+			if code, _ := status(sig.ctx, context.Cause(now)); code != 130 {
+				t.Errorf("a draining that the second signal ends: %d", code)
+			}
+		} else {
+			kill(syscall.SIGTERM)
+			<-sig.ctx.Done()
+			if code, _ := status(sig.ctx, sig.ctx.Err()); code != 143 {
+				t.Errorf("after SIGTERM: %d", code)
+			}
+		}
+		kill(syscall.SIGINT)
+		if code := <-exits; code != 130 {
+			t.Errorf("the last signal ends with %d", code)
+		}
+		sig.stop()
 	}
-	kill(syscall.SIGTERM)
-	<-ctx.Done()
-	if code, _ := status(ctx, ctx.Err()); code != 143 {
-		t.Errorf("after SIGTERM: %d", code)
-	}
-	kill(syscall.SIGINT)
-	if code := <-exits; code != 130 {
-		t.Errorf("a second signal ends with %d", code)
-	}
-	stop()
 }

@@ -87,7 +87,8 @@ func (a *app) inspectWhat(cmd *cobra.Command, args []string) (string, []layout.L
 	if err != nil {
 		return "", nil, err
 	}
-	root, name := "", config.AutoLayout
+	var root string
+	name := config.AutoLayout
 	if len(args) == 1 {
 		root = args[0]
 		if !filepath.IsAbs(root) {

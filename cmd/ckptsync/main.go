@@ -13,6 +13,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"sync"
 	"syscall"
 
 	"github.com/ckptsync/ckptsync/cmd/ckptsync/internal/term"
@@ -24,14 +25,15 @@ func main() {
 
 // mainStatus is the program, from its arguments to its exit status.
 func mainStatus(args []string, stdout, stderr io.Writer, getenv func(string) string) int {
-	ctx, stop := interruptible(context.Background(), os.Exit)
-	defer stop()
+	sig := catchSignals(context.Background(), os.Exit)
+	defer sig.stop()
+	ctx := sig.ctx
 	dir, err := os.Getwd()
 	if err != nil {
 		fmt.Fprintf(stderr, "ckptsync: working directory: %v\n", err) //nolint:errcheck // nowhere left to say it
 		return statusFailed
 	}
-	a := &app{term: term.New(stdout, stderr, getenv), getenv: getenv, dir: dir}
+	a := &app{term: term.New(stdout, stderr, getenv), getenv: getenv, dir: dir, drain: sig.drain}
 	root := a.rootCmd()
 	root.SetArgs(args)
 	root.SetOut(stdout)
@@ -47,33 +49,69 @@ func mainStatus(args []string, stdout, stderr io.Writer, getenv func(string) str
 	return code
 }
 
-// interruptible returns a context that SIGINT and SIGTERM cancel, with an
-// *interruptError as its cause. A second signal ends the program at once: what
-// is committed is committed, and nothing else counts.
-func interruptible(parent context.Context, exit func(int)) (ctx context.Context, stop func()) {
-	ctx, cancel := context.WithCancelCause(parent)
-	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
-	quit, done := make(chan struct{}), make(chan struct{})
+// signals is what SIGINT and SIGTERM do. The first cancels ctx, with an
+// *interruptError as its cause. The second ends the program at once: what is
+// committed is committed, and nothing else counts. A command that drains may
+// have it cancel another context instead; then the third ends the program.
+type signals struct {
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	quit   chan struct{}
+	done   chan struct{}
+
+	mu    sync.Mutex
+	later context.CancelCauseFunc // of the second signal; nil: it ends the program
+}
+
+func catchSignals(parent context.Context, exit func(int)) *signals {
+	s := &signals{quit: make(chan struct{}), done: make(chan struct{})}
+	s.ctx, s.cancel = context.WithCancelCause(parent)
+	got := make(chan os.Signal, 3)
+	signal.Notify(got, syscall.SIGINT, syscall.SIGTERM)
 	go func() {
-		defer close(done)
+		defer close(s.done)
+		defer signal.Stop(got)
 		for {
 			select {
-			case s := <-signals:
-				err := &interruptError{signal: s.(syscall.Signal)}
-				if ctx.Err() != nil {
-					exit(err.status())
-				}
-				cancel(err)
-			case <-quit:
+			case sig := <-got:
+				s.handle(&interruptError{signal: sig.(syscall.Signal)}, exit)
+			case <-s.quit:
 				return
 			}
 		}
 	}()
-	return ctx, func() {
-		signal.Stop(signals)
-		close(quit)
-		<-done
-		cancel(nil)
+	return s
+}
+
+func (s *signals) handle(err *interruptError, exit func(int)) {
+	if s.ctx.Err() == nil {
+		s.cancel(err)
+		return
 	}
+	s.mu.Lock()
+	later := s.later
+	s.later = nil
+	s.mu.Unlock()
+	if later == nil {
+		exit(err.status())
+		return
+	}
+	later(err)
+}
+
+// drain returns the context of a command's last work, which the second signal
+// cancels; stop lets go of it.
+func (s *signals) drain() (now context.Context, stop func()) {
+	now, cancel := context.WithCancelCause(context.WithoutCancel(s.ctx))
+	s.mu.Lock()
+	s.later = cancel
+	s.mu.Unlock()
+	return now, func() { cancel(nil) }
+}
+
+// stop gives the signals back to the system.
+func (s *signals) stop() {
+	close(s.quit)
+	<-s.done
+	s.cancel(nil)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -21,6 +22,11 @@ type app struct {
 	getenv func(string) string
 	dir    string // working directory
 	ran    bool   // a command was found and its arguments make sense
+
+	// drain tells the signal handler that the command drains after the first
+	// signal: the second one cancels the returned context, only the third ends
+	// the program.
+	drain func() (now context.Context, stop func())
 }
 
 const longHelp = `ckptsync brings whole training checkpoints into an object store, and the newest
@@ -48,7 +54,6 @@ func (a *app) rootCmd() *cobra.Command {
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 		// A script whose command variable is empty must not take help for success.
 		RunE: func(cmd *cobra.Command, args []string) error {
-			a.ran = false
 			if len(args) > 0 {
 				return unknownCommand(cmd, args[0])
 			}
@@ -58,7 +63,6 @@ func (a *app) rootCmd() *cobra.Command {
 			}
 			return errors.New("say which command")
 		},
-		PersistentPreRun: func(*cobra.Command, []string) { a.ran = true },
 	}
 	root.PersistentFlags().StringP("config", "c", "", "configuration `FILE` (default $CKPTSYNC_CONFIG, else ckptsync.yaml if it is there)")
 	addSettings(root.PersistentFlags(), config.Settings()[:sharedSettings])
@@ -68,7 +72,19 @@ func (a *app) rootCmd() *cobra.Command {
 		&cobra.Group{ID: "other", Title: "Others:"},
 	)
 	root.SetHelpCommandGroupID("other")
-	root.AddCommand(a.listCmd(), a.showCmd(), a.inspectCmd(), a.layoutsCmd(), a.versionCmd(), a.completionCmd())
+	root.AddCommand(
+		a.daemonCmd(), a.restoreCmd(), a.pushCmd(),
+		a.demoCmd(), a.demoTrainerCmd(),
+		a.listCmd(), a.showCmd(), a.inspectCmd(), a.layoutsCmd(), a.markCmd(),
+		a.versionCmd(), a.completionCmd(),
+	)
+	for _, c := range root.Commands() {
+		run := c.RunE
+		c.RunE = func(cmd *cobra.Command, args []string) error {
+			a.ran = true
+			return run(cmd, args)
+		}
+	}
 	return root
 }
 

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 )
@@ -28,8 +30,9 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"status": cmdStatus,
-			"json":   cmdJSON,
+			"status":  cmdStatus,
+			"json":    cmdJSON,
+			"waitfor": cmdWaitFor,
 		},
 	})
 }
@@ -52,6 +55,19 @@ func cmdStatus(ts *testscript.TestScript, neg bool, args []string) {
 	if got != want {
 		ts.Fatalf("%s ended with status %d, want %d\nstdout: %s\nstderr: %s", args[1], got, want, ts.ReadFile("stdout"), ts.ReadFile("stderr"))
 	}
+}
+
+// cmdWaitFor waits until a directory is there and holds something.
+func cmdWaitFor(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: waitfor dir")
+	}
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		if entries, err := os.ReadDir(ts.MkAbs(args[0])); err == nil && len(entries) > 0 {
+			return
+		}
+	}
+	ts.Fatalf("%s stays empty", args[0])
 }
 
 // cmdJSON compares a value in a JSON file with the given JSON:

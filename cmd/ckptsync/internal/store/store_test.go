@@ -3,11 +3,15 @@ package store
 import (
 	"bytes"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/ckptsync/ckptsync/blob"
+	"github.com/ckptsync/ckptsync/blob/meterblob"
+	"github.com/ckptsync/ckptsync/blob/retryblob"
 	"github.com/ckptsync/ckptsync/cmd/ckptsync/internal/config"
 )
 
@@ -29,11 +33,15 @@ func TestOpenADirectory(t *testing.T) {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	b, closeStore, err := Open(t.Context(), parse(t, url), Options{})
+	counted := 0
+	b, closeStore, err := Open(t.Context(), parse(t, url), Options{Count: func(meterblob.Event) { counted++ }})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer closeStore()
+	if _, ok := b.(*retryblob.Bucket); !ok {
+		t.Errorf("%T is outermost, not the retries", b)
+	}
 	if _, err := b.Put(t.Context(), "r/x", blob.Bytes("data"), nil); err != nil {
 		t.Fatal(err)
 	}
@@ -42,6 +50,9 @@ func TestOpenADirectory(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(dir, "r", "x")); err != nil {
 		t.Errorf("not in the directory that the URL names: %v", err)
+	}
+	if counted == 0 {
+		t.Error("nothing was counted")
 	}
 	if d, ok := blob.As[blob.Describer](b); !ok || d.Location("r/x") != url+"/r/x" {
 		t.Errorf("the decorators hide what the driver can do: %v", ok)
@@ -68,5 +79,31 @@ func TestOpenS3AsksNothing(t *testing.T) {
 	defer closeStore()
 	if _, ok := blob.As[blob.UploadLister](b); !ok {
 		t.Error("the decorators hide what the driver can do")
+	}
+}
+
+// A store that cannot be reached is given up on after the patience, with a
+// line for every try.
+func TestPatience(t *testing.T) {
+	t.Setenv("AWS_EC2_METADATA_DISABLED", "true")
+	t.Setenv("AWS_ACCESS_KEY_ID", "k")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "s")
+	var logged bytes.Buffer
+	b, closeStore, err := Open(t.Context(), parse(t, "s3://b/p?region=r&endpoint=http://127.0.0.1:1"), Options{
+		Patience: 300 * time.Millisecond, Log: slog.New(slog.NewTextHandler(&logged, nil)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeStore()
+	began := time.Now()
+	if _, err := b.Stat(t.Context(), "x"); !errors.Is(err, blob.ErrTemporary) {
+		t.Errorf("%v", err)
+	}
+	if spent := time.Since(began); spent > 10*time.Second {
+		t.Errorf("patient for %v", spent)
+	}
+	if !bytes.Contains(logged.Bytes(), []byte("trying again")) {
+		t.Errorf("logged: %s", logged.String())
 	}
 }

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+
+	"github.com/ckptsync/ckptsync/blob"
+	"github.com/ckptsync/ckptsync/cmd/ckptsync/internal/config"
+	"github.com/ckptsync/ckptsync/cmd/ckptsync/internal/store"
+	"github.com/ckptsync/ckptsync/cmd/ckptsync/internal/term"
+	syncer "github.com/ckptsync/ckptsync/sync"
+	"github.com/ckptsync/ckptsync/sync/layout"
+)
+
+// engines are the engines of the runs that a command serves, over one store.
+type engines struct {
+	list       []*syncer.Engine
+	runs       []config.Run
+	bucket     blob.Bucket
+	log        *slog.Logger
+	closeStore func()
+	bars       *term.Bars
+}
+
+// openEngines opens the store and an engine for each run. Its error leaves
+// nothing open.
+func (a *app) openEngines(ctx context.Context, cfg *config.Config, runs []config.Run, log *slog.Logger) (*engines, error) {
+	b, closeStore, err := a.openStore(ctx, cfg, store.Options{Concurrency: cfg.Concurrency, Log: log})
+	if err != nil {
+		return nil, err
+	}
+	es := &engines{bucket: b, log: log, closeStore: closeStore, bars: a.term.Bars(log)}
+	for _, r := range runs {
+		e, err := newEngine(cfg, r, es)
+		if err != nil {
+			es.close()
+			return nil, err
+		}
+		es.list, es.runs = append(es.list, e), append(es.runs, r)
+	}
+	return es, nil
+}
+
+func newEngine(cfg *config.Config, r config.Run, es *engines) (*syncer.Engine, error) {
+	layouts, err := layout.Choose(r.Layout, cfg.Layouts)
+	if err != nil {
+		return nil, &usageError{err}
+	}
+	log := es.log.With("run", r.Name)
+	return syncer.New(syncer.Config{
+		Run: r.Name, Root: r.Root, StateDir: r.StateDir, Bucket: es.bucket, StoreURL: cfg.Store.String(),
+		Layouts: layouts, Settle: r.Settle, ScanInterval: cfg.ScanInterval,
+		Concurrency: cfg.Concurrency, Memory: int64(cfg.Memory),
+		Log: log, Reporter: syncer.Reporters{syncer.LogReporter{Log: log}, newBarReporter(es.bars)},
+	})
+}
+
+// close lets go of the state directories and of the store.
+func (es *engines) close() {
+	for _, e := range es.list {
+		if err := e.Close(); err != nil {
+			es.log.Warn("close state directory", "err", err)
+		}
+	}
+	es.bars.Close()
+	es.closeStore()
+}
+
+// barReporter shows uploads as bars.
+type barReporter struct {
+	bars *term.Bars
+	mu   sync.Mutex
+	open map[string]*term.Bar
+}
+
+func newBarReporter(bars *term.Bars) *barReporter {
+	return &barReporter{bars: bars, open: map[string]*term.Bar{}}
+}
+
+// Report implements syncer.Reporter.
+func (r *barReporter) Report(e syncer.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch e := e.(type) {
+	case syncer.Moved:
+		if r.open[e.Step] == nil {
+			r.open[e.Step] = r.bars.Bar(e.Step, e.Total)
+		}
+		r.open[e.Step].Add(e.Sent + e.Reused)
+	case syncer.StageChanged:
+		if e.Stage != syncer.Held {
+			r.open[e.Step].End()
+			delete(r.open, e.Step)
+		}
+	}
+}

@@ -1,0 +1,203 @@
+package main
+
+import (
+	"errors"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ckptsync/ckptsync/cmd/ckptsync/internal/config"
+	"github.com/ckptsync/ckptsync/cmd/ckptsync/internal/term"
+	syncer "github.com/ckptsync/ckptsync/sync"
+	"github.com/ckptsync/ckptsync/sync/restore"
+)
+
+// restoreJSON is what `restore --json` prints.
+type restoreJSON struct {
+	Step        int64          `json:"step"`
+	Name        string         `json:"name"`
+	Encoding    string         `json:"encoding,omitempty"` // of name and path
+	Path        string         `json:"path"`
+	Attempt     int            `json:"attempt"` // that committed it
+	Revision    int            `json:"revision"`
+	Resume      string         `json:"resume"`
+	Layout      string         `json:"layout"`
+	Files       int            `json:"files"`
+	Bytes       int64          `json:"bytes"`
+	ReusedBytes int64          `json:"reused_bytes"`
+	Seconds     float64        `json:"seconds"`
+	Skipped     []skippedStep  `json:"skipped"`
+	Metadata    map[string]any `json:"metadata"`
+}
+
+type skippedStep struct {
+	Step   int64  `json:"step"`
+	Reason string `json:"reason"`
+}
+
+// restoreFlags are the flags of restore alone.
+type restoreFlags struct {
+	to           string
+	step, before int64
+	opts         syncer.RestoreOptions
+	json         *bool
+}
+
+func (a *app) restoreCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "restore",
+		Short: "Bring the newest committed step back, verified, and print its path",
+		Long: `Bring the head, or the step asked for, under the root, verified byte by byte,
+and print the path of the step alone on standard output. It declares the attempt
+that training then goes on under, unless --read-only.
+
+Status 3: nothing has ever been committed, a first start (0 with --if-exists).
+Status 4: there are commits, but none is usable. Status 5: could not tell; do
+not start training from zero on it.`,
+		GroupID: "sync",
+		Args:    cobra.NoArgs,
+	}
+	var f restoreFlags
+	fl := cmd.Flags()
+	f.json = addJSON(cmd)
+	fl.StringVar(&f.to, "to", "", "restore under this `DIR` (default: the root)")
+	fl.Int64Var(&f.step, "step", 0, "exactly step `N`, and no other")
+	fl.Int64Var(&f.before, "before", 0, "only steps below `N`")
+	fl.IntVar(&f.opts.Attempt, "attempt", 0, "as if this `ATTEMPT` led")
+	fl.BoolVar(&f.opts.IfExists, "if-exists", false, "nothing ever committed is success, with empty output")
+	fl.BoolVar(&f.opts.NoFallback, "no-fallback", false, "the first choice or none: no older step because that one is damaged")
+	fl.BoolVar(&f.opts.AllowOlder, "allow-older", false, "an older step also where the first choice is archived")
+	fl.BoolVar(&f.opts.Fresh, "fresh", false, "declare that training starts anew; restores nothing")
+	fl.BoolVar(&f.opts.ReadOnly, "read-only", false, "just look: declare no attempt, commit nothing, put nothing aside")
+	fl.BoolVar(&f.opts.WeightsOK, "weights-ok", false, "also steps that cannot be resumed exactly")
+	fl.BoolVar(&f.opts.Selection.OwnPart, "own-part", false, "only what this node saved itself")
+	fl.StringArrayVar(&f.opts.Selection.Include, "include", nil, "only what matches `GLOB`, relative to the step; ** is any number of directories")
+	fl.StringArrayVar(&f.opts.Selection.Exclude, "exclude", nil, "not what matches `GLOB`")
+	cmd.MarkFlagsMutuallyExclusive("step", "before")
+	cmd.MarkFlagsMutuallyExclusive("fresh", "read-only")
+	for _, other := range []string{"step", "before", "attempt"} {
+		cmd.MarkFlagsMutuallyExclusive("fresh", other)
+	}
+	withSettings(cmd, "settle", "concurrency", "memory")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return a.restore(cmd, &f) }
+	return cmd
+}
+
+func (a *app) restore(cmd *cobra.Command, f *restoreFlags) error {
+	if cmd.Flags().Changed("step") {
+		f.opts.Step = &f.step
+	}
+	if cmd.Flags().Changed("before") {
+		f.opts.Before = &f.before
+	}
+	cfg, log, err := a.load(cmd)
+	if err != nil {
+		return err
+	}
+	need := config.NeedRun | config.NeedStore
+	if f.to == "" {
+		need |= config.NeedRoot
+	}
+	run, err := cfg.One(need)
+	if err != nil {
+		return err
+	}
+	if f.to != "" {
+		if run, err = run.At(a.dir, f.to, cmd.Flags().Changed("state-dir")); err != nil {
+			return err
+		}
+	}
+	es, err := a.openEngines(cmd.Context(), cfg, []config.Run{run}, log)
+	if err != nil {
+		return err
+	}
+	defer es.close()
+	f.opts.Progress = restoreProgress(es.bars)
+	res, err := es.list[0].Restore(cmd.Context(), f.opts)
+	es.bars.Close()
+	if err != nil {
+		return err
+	}
+	return a.printRestored(&res, *f.json)
+}
+
+func (a *app) printRestored(res *syncer.Restored, asJSON bool) error {
+	for _, w := range res.Warnings {
+		a.term.Hint("%s", w)
+	}
+	for _, s := range res.Skipped {
+		a.term.Hint("passed over step %d of attempt %d: %s", s.ID.Step, s.ID.Attempt, s.Reason)
+	}
+	for _, m := range append(res.Quarantined, res.Aside...) {
+		a.term.Hint("%s was moved to %s", m.Name, m.To)
+	}
+	switch {
+	case res.Nothing:
+		return nil
+	case asJSON:
+		return a.term.JSON(toRestoreJSON(res))
+	}
+	a.term.Hint("restored step %d of attempt %d: %s in %s, %s of it here already, %s",
+		res.ID.Step, res.ID.Attempt, term.Bytes(res.Bytes), term.Count(res.Files, "file"), term.Bytes(res.Reused), term.Duration(res.Duration))
+	return a.term.Line(res.Path)
+}
+
+func toRestoreJSON(res *syncer.Restored) restoreJSON {
+	j := restoreJSON{
+		Step: res.ID.Step, Attempt: res.ID.Attempt, Revision: res.ID.Revision, Resume: string(res.Resume), Layout: res.Layout,
+		Files: res.Files, Bytes: res.Bytes, ReusedBytes: res.Reused, Seconds: res.Duration.Seconds(),
+		Skipped: []skippedStep{}, Metadata: res.Metadata,
+	}
+	if j.Metadata == nil {
+		j.Metadata = map[string]any{}
+	}
+	j.Name, j.Encoding = jsonName(res.Name)
+	path, enc := jsonName(res.Path)
+	if j.Path = path; enc != "" && j.Encoding == "" {
+		j.Encoding = enc
+		j.Name = percent(res.Name)
+	}
+	for _, s := range res.Skipped {
+		j.Skipped = append(j.Skipped, skippedStep{s.ID.Step, s.Reason})
+	}
+	return j
+}
+
+// restoreProgress shows what a restore fetches as a bar.
+func restoreProgress(bars *term.Bars) func(restore.Progress) {
+	var mu sync.Mutex
+	var bar *term.Bar
+	var last restore.Progress
+	return func(p restore.Progress) {
+		mu.Lock()
+		defer mu.Unlock()
+		if p.Phase != restore.PhaseFetch || p.ID != last.ID {
+			bar.End()
+			bar = nil
+		}
+		if p.Phase == restore.PhaseFetch && bar == nil {
+			bar = bars.Bar(filepath.Base(p.ID.String()), p.Bytes)
+			last = restore.Progress{}
+		}
+		bar.Add(p.Done - last.Done)
+		last = p
+	}
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+// isRestoreOutcome says with which status a restore that brought nothing back
+// ends; 0 if err is no such outcome.
+func isRestoreOutcome(err error) int {
+	switch {
+	case errors.Is(err, restore.ErrNothingCommitted):
+		return statusNothing
+	case errors.Is(err, restore.ErrCannotTell):
+		return statusUnknown
+	case errors.Is(err, restore.ErrNothingUsable):
+		return statusUnusable
+	}
+	return 0
+}
