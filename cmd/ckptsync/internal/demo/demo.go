@@ -113,7 +113,7 @@ func (s *story) train(ctx context.Context) error {
 	if err := trainer.Process.Kill(); err != nil {
 		return err
 	}
-	trainer.Wait()    //nolint:errcheck // it was killed
+	trainer.Wait() //nolint:errcheck // it was killed
 	for range lines {
 	}
 	return nil
