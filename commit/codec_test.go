@@ -89,6 +89,21 @@ func TestManifestRoundTrip(t *testing.T) {
 	})
 }
 
+// Either name alone may be what JSON cannot hold.
+func TestFileEncoding(t *testing.T) {
+	for _, f := range []File{
+		{Path: "a", Type: TypeLink, Target: "\xff%41"},
+		{Path: "a\xff%41", Type: TypeLink, Target: "b"},
+		{Path: "a%41", Type: TypeLink, Target: "%zz\n"},
+	} {
+		b, err := json.Marshal(f)
+		var back File
+		if err = errors.Join(err, json.Unmarshal(b, &back)); err != nil || !cmp.Equal(f, back) {
+			t.Errorf("%q: %q, %v\n%s", f, back, err, b)
+		}
+	}
+}
+
 func TestDecodeFormats(t *testing.T) {
 	read := func(name string) string {
 		b, err := os.ReadFile(filepath.Join("testdata", "v1", name+".json"))
