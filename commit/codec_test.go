@@ -99,7 +99,7 @@ func TestFileEncoding(t *testing.T) {
 		b, err := json.Marshal(f)
 		var back File
 		if err = errors.Join(err, json.Unmarshal(b, &back)); err != nil || !cmp.Equal(f, back) {
-			t.Errorf("%q: %q, %v\n%s", f, back, err, b)
+			t.Errorf("%+v: %+v, %v\n%s", f, back, err, b)
 		}
 	}
 }
