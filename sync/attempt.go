@@ -15,6 +15,7 @@ import (
 
 	"github.com/ckptsync/ckptsync/blob"
 	"github.com/ckptsync/ckptsync/commit"
+	"github.com/ckptsync/ckptsync/sync/layout"
 	"github.com/ckptsync/ckptsync/sync/tree"
 )
 
@@ -52,6 +53,9 @@ func (e *Engine) attach(ctx context.Context) error {
 		}
 	}
 	if err := e.learn(ctx, v); err != nil {
+		return err
+	}
+	if err := e.findCopies(ctx, v); err != nil {
 		return err
 	}
 	e.attached = true
@@ -156,6 +160,69 @@ func (e *Engine) findBase(ctx context.Context, v *commit.View) (*commit.ID, int,
 		}
 	}
 	return nil, 0, nil
+}
+
+// findCopies finds the steps on this disk that are copies of what other
+// attempts have committed. A restore brought them here, and was killed before
+// its attempt was this host's: nobody has trained them under the present one.
+func (e *Engine) findCopies(ctx context.Context, v *commit.View) error {
+	steps, err := e.find()
+	if err != nil {
+		return nil //nolint:nilerr // the scan says so
+	}
+	copies := map[string]copied{}
+	for _, s := range steps {
+		for _, c := range v.Commits {
+			if c.Step != s.Number || c.Attempt == e.st.Attempt {
+				continue
+			}
+			print, err := e.copyOf(ctx, s, c.ID)
+			if err != nil {
+				return err
+			}
+			if print != "" {
+				copies[s.Name] = copied{print, c.ID}
+			}
+		}
+	}
+	e.mu.Lock()
+	e.copies = copies
+	e.mu.Unlock()
+	return nil
+}
+
+// copied is a local step that is a copy of a commit.
+type copied struct {
+	print string // its fingerprint
+	of    commit.ID
+}
+
+// copyOf returns the fingerprint of a local step if it is a copy of a commit:
+// the same bytes with the same times, which a step that was trained again does
+// not have.
+func (e *Engine) copyOf(ctx context.Context, s layout.Step, id commit.ID) (string, error) {
+	t, err := e.cfg.capture(e.cfg.Root, s.Name, nil)
+	if err != nil || e.st.Born[s.Name] == t.Fingerprint() {
+		return "", nil //nolint:nilerr // what cannot be looked at is no copy; and what was born before is passed over anyhow
+	}
+	m, err := e.manifest(ctx, id)
+	if err != nil || m == nil || m.Name != s.Name {
+		return "", err
+	}
+	times := make(map[string]int64, len(t.Entries))
+	for _, le := range t.Entries {
+		times[le.Path] = le.Mod
+	}
+	for i := range m.Files {
+		if f := &m.Files[i]; f.Type == commit.TypeFile && times[f.Path] != f.MTime {
+			return "", nil
+		}
+	}
+	same, err := e.sameContent(ctx, m, t)
+	if err != nil || !same {
+		return "", err
+	}
+	return t.Fingerprint(), nil
 }
 
 // onDisk reports whether a single-node commit is under the root with the same

@@ -37,8 +37,9 @@ const crashEnv = "CKPTSYNC_TEST_CRASH"
 // crashJob is what that process does.
 type crashJob struct {
 	Root, Store string
-	Restore     *RestoreOptions // nil: a push
-	At          int             // the point to die at, from 1; 0: none
+	Restore     bool // else a push
+	Step        *int64
+	At          int // the point to die at, from 1; 0: none
 }
 
 func TestMain(m *testing.M) {
@@ -81,8 +82,9 @@ func crashMain(text string) int {
 		return fail(err)
 	}
 	defer e.Close()
-	if job.Restore != nil {
-		o := *job.Restore
+	if job.Restore {
+		var o RestoreOptions
+		o.Step = job.Step
 		o.Progress = func(p restore.Progress) {
 			if p.Phase != restore.PhaseFetch {
 				point("progress: " + string(p.Phase))
@@ -136,25 +138,40 @@ type site struct {
 	want     map[string]map[string][]byte // steps that may be committed, by name
 }
 
-// newSite takes over a root. What is below it is never changed by a push, so
-// that many sites may have the same.
+// newSite takes over a root, with a store on disk of its own. What is below the
+// root is never changed by a push, so that many sites may have the same.
 func newSite(t *testing.T, root string) *site {
 	t.Helper()
-	s := &site{storeDir: t.TempDir(), want: map[string]map[string][]byte{}}
-	b, err := fileblob.Open(s.storeDir, nil)
+	dir := t.TempDir()
+	b, err := fileblob.Open(dir, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { b.Close() })
+	s := siteAt(t, root, b)
+	s.storeDir = dir
+	return s
+}
+
+// siteAt is a site with that store. The steps under the root may be committed.
+func siteAt(t *testing.T, root string, b blob.Bucket) *site {
+	t.Helper()
+	s := &site{want: map[string]map[string][]byte{}}
 	s.world = &world{t: t, bucket: b, dir: filepath.Dir(root), root: root}
-	steps, err := filepath.Glob(filepath.Join(root, "checkpoint-*"))
+	s.saved()
+	return s
+}
+
+// saved notes the steps that are under the root now.
+func (s *site) saved() {
+	s.t.Helper()
+	steps, err := filepath.Glob(filepath.Join(s.root, "checkpoint-*"))
 	if err != nil {
-		t.Fatal(err)
+		s.t.Fatal(err)
 	}
 	for _, p := range steps {
-		s.want[filepath.Base(p)] = files(t, root, filepath.Base(p))
+		s.want[filepath.Base(p)] = files(s.t, s.root, filepath.Base(p))
 	}
-	return s
 }
 
 // push ends what the crash interrupted.

@@ -42,6 +42,7 @@ type Engine struct {
 	// reasons, tree, hold, retry) is written under the lock.
 	lives   map[string]*life
 	noticed map[string]string // what was told of a path, so that it is told once
+	copies  map[string]copied // local steps that are copies of other attempts' commits, by name
 }
 
 // life is one step on its way through the stages.

@@ -222,6 +222,13 @@ func (e *Engine) foreign(l *life) bool {
 		e.enter(l, Skipped, fmt.Sprintf("was on the disk before attempt %d began", st.Attempt))
 		return true
 	}
+	e.mu.Lock()
+	c, ok := e.copies[l.step.Name]
+	e.mu.Unlock()
+	if ok && c.print == l.print {
+		e.enter(l, Skipped, fmt.Sprintf("is a copy of what attempt %d committed", c.of.Attempt))
+		return true
+	}
 	if b := st.Base; b != nil && !st.Declared && l.step.Number <= b.Step {
 		e.enter(l, Skipped, fmt.Sprintf("not above step %d of attempt %d, which this disk continues", b.Step, b.Attempt))
 		return true
