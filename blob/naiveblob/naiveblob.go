@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"sync"
 
 	"github.com/ckptsync/ckptsync/blob"
@@ -28,8 +29,9 @@ type Bucket struct {
 }
 
 var (
-	_ blob.Bucket    = (*Bucket)(nil)
-	_ blob.Unwrapper = (*Bucket)(nil)
+	_ blob.Bucket      = (*Bucket)(nil)
+	_ blob.Unwrapper   = (*Bucket)(nil)
+	_ blob.AfterLister = (*Bucket)(nil)
 )
 
 // New returns inner with an IfAbsent for a single writer.
@@ -39,6 +41,11 @@ func New(inner blob.Bucket) *Bucket {
 
 // Unwrap implements blob.Unwrapper.
 func (b *Bucket) Unwrap() blob.Bucket { return b.Bucket }
+
+// ListAfter implements blob.AfterLister.
+func (b *Bucket) ListAfter(ctx context.Context, prefix, after string) iter.Seq2[blob.Info, error] {
+	return blob.ListAfter(ctx, b.Bucket, prefix, after)
+}
 
 // Put implements blob.Bucket. With IfAbsent it is ErrPrecondition when the key
 // exists before, or holds other content after, the write.
