@@ -172,6 +172,9 @@ func (e *Engine) findCopies(ctx context.Context, v *commit.View) error {
 	}
 	copies := map[string]copied{}
 	for _, s := range steps {
+		if b := e.st.Base; b != nil && !e.st.Declared && s.Number <= b.Step {
+			continue // passed over without reading it
+		}
 		for _, c := range v.Commits {
 			if c.Step != s.Number || c.Attempt == e.st.Attempt {
 				continue
