@@ -242,26 +242,28 @@ func TestAllRetired(t *testing.T) {
 func TestRetiredWhileItIsRead(t *testing.T) {
 	// Retention deletes data only after the tombstone: what is missing then is
 	// no damage, and nobody is to mark it so.
-	f := standard(t)
-	f.faulty.Before = func(c blobtest.Call) error {
-		if c.Op == blobtest.OpOpen && strings.Contains(c.Key, "checkpoint-260/w") {
-			if err := f.store.PutTomb(t.Context(), &commit.Tomb{ID: at(260, 2)}); err != nil {
-				t.Error(err)
+	for _, key := range []string{"checkpoint-260/w", "run/parts/000000000260-a000002-r00/node-00000.00.json"} {
+		f := standard(t)
+		f.faulty.Before = func(c blobtest.Call) error {
+			if c.Op == blobtest.OpOpen && strings.HasSuffix(c.Key, key) {
+				if err := f.store.PutTomb(t.Context(), &commit.Tomb{ID: at(260, 2)}); err != nil {
+					t.Error(err)
+				}
+				return blob.Errorf(blob.ErrNotExist, c.Op, c.Key, "gone")
 			}
-			return blob.Errorf(blob.ErrNotExist, c.Op, c.Key, "gone")
+			return nil
 		}
-		return nil
-	}
-	p := Policy{NoFallback: true, MarkDamaged: func(_ context.Context, d *DamagedError) error {
-		t.Errorf("marked: %v", d)
-		return nil
-	}}
-	res, err := Newest(t.Context(), f.options(commit.ID{}), p)
-	if err != nil || res.ID != at(250, 2) {
-		t.Errorf("restored %v, %v", res.ID, err)
-	}
-	if len(res.Skipped) != 1 || !strings.HasPrefix(res.Skipped[0].Reason, "went away meanwhile") {
-		t.Errorf("skipped %v", res.Skipped)
+		p := Policy{NoFallback: true, MarkDamaged: func(_ context.Context, d *DamagedError) error {
+			t.Errorf("marked: %v", d)
+			return nil
+		}}
+		res, err := Newest(t.Context(), f.options(commit.ID{}), p)
+		if err != nil || res.ID != at(250, 2) {
+			t.Errorf("restored %v, %v", res.ID, err)
+		}
+		if len(res.Skipped) != 1 || !strings.HasPrefix(res.Skipped[0].Reason, "went away meanwhile") {
+			t.Errorf("skipped %v", res.Skipped)
+		}
 	}
 }
 
