@@ -3,7 +3,6 @@ package doctor
 import (
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -15,44 +14,145 @@ import (
 	"github.com/ckptsync/ckptsync/sync/layout"
 )
 
-func crc(b []byte) uint32 { return crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)) }
-
-const rootArea = "root"
+// maxFiles is how many files are opened to see whether they can be read.
+const maxFiles = 10_000
 
 // Root looks at a watched root and its state directory, which need not exist
 // yet.
 func Root(root, stateDir string, layouts []layout.Layout) Findings {
-	var f Findings
+	var fs Findings
+	there := directory(&fs, root)
+	var largest int64
+	file := ""
+	if there {
+		largest = steps(&fs, root, layouts)
+		file = readable(&fs, root)
+	}
+	if at, tmp := state(&fs, stateDir); tmp != "" {
+		if there {
+			links(&fs, root, file, tmp)
+		}
+		space(&fs, at, largest)
+		if err := os.Remove(filepath.Join(tmp, linkName)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			fs.add("state directory", Warn, err.Error(), "remove "+tmp)
+		} else if err := os.Remove(tmp); err != nil {
+			fs.add("state directory", Warn, err.Error(), "remove "+tmp)
+		}
+	}
+	inotify(&fs)
+	return fs
+}
+
+// directory looks at the root itself, and reports whether it is there.
+func directory(f *Findings, root string) bool {
 	fi, err := os.Stat(root)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		f.add(rootArea, "directory", Warn, root+" does not exist", "the trainer creates it, or the disk is not mounted")
-		return f
+		f.add("directory", Warn, root+" does not exist", "mount the disk, or let the trainer create it: the daemon waits for it")
+		return false
 	case err != nil:
-		f.add(rootArea, "directory", Bad, err.Error(), "run as the trainer's user, or fix the permissions")
-		return f
+		f.add("directory", Bad, err.Error(), "run as the trainer's user, or fix the permissions")
+		return false
 	case !fi.IsDir():
-		f.add(rootArea, "directory", Bad, root+" is not a directory", "name the directory that holds the steps")
-		return f
+		f.add("directory", Bad, root+" is not a directory", "name the directory that holds the steps")
+		return false
 	}
-	f.add(rootArea, "directory", OK, root, "")
-	if kind, network := fileSystem(root); kind != "" {
-		level, text := OK, ""
-		if network {
-			level, text = Note, "other hosts' changes raise no events on it: the scan interval is how soon they are seen"
-		}
-		f.add(rootArea, "file system", level, kind, text)
+	if _, err := os.ReadDir(root); err != nil {
+		f.add("directory", Bad, err.Error(), "run as the trainer's user, or fix the permissions")
+		return false
 	}
-	state(&f, root, stateDir)
-	inotify(&f)
-	steps(&f, root, layouts)
-	return f
+	kind, network := fileSystem(root)
+	switch {
+	case network:
+		f.add("directory", Note, "it is there, on "+kind, "other hosts' changes raise no events on it: the scan interval is how soon they are seen")
+	case kind != "":
+		f.add("directory", OK, "it is there, on "+kind, "")
+	default:
+		f.add("directory", OK, "it is there", "")
+	}
+	return true
 }
 
-// state looks at the directory beside the root: can it be written, and can a
-// hard link lead from the one to the other?
-func state(f *Findings, root, dir string) {
-	at := dir
+// steps says what the layouts see, and returns the size of the largest step.
+func steps(f *Findings, root string, layouts []layout.Layout) (largest int64) {
+	fsys, finder := os.DirFS(root), layout.NewFinder(layouts...)
+	found, err := finder.Find(fsys)
+	if err != nil {
+		f.add("steps", Bad, err.Error(), "run as the trainer's user, or fix the permissions")
+		return 0
+	}
+	complete, used := 0, map[string]bool{}
+	for _, s := range found.Steps {
+		used[s.Layout] = true
+		if v, err := finder.Judge(fsys, s); err == nil {
+			largest = max(largest, v.Bytes)
+			if len(v.Reasons) == 0 {
+				complete++
+			}
+		}
+	}
+	if len(found.Steps) == 0 {
+		f.add("steps", Note, "none yet", "if the trainer has saved already, check --root and --layout: `ckptsync inspect` says what is ignored and why")
+		return 0
+	}
+	var names []string
+	for _, l := range layouts {
+		if used[l.Name()] {
+			names = append(names, l.Name())
+		}
+	}
+	detail := fmt.Sprintf("%s of layout %s, %d complete", count(len(found.Steps), "step"), strings.Join(names, ", "), complete)
+	if complete == 0 {
+		f.add("steps", Warn, detail, "nothing will be committed: `ckptsync inspect` says exactly what is missing")
+		return largest
+	}
+	f.add("steps", OK, detail, "")
+	return largest
+}
+
+// readable opens the files under the root, and returns one that can be read.
+func readable(f *Findings, root string) (file string) {
+	denied, n := "", 0
+	err := filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrPermission) {
+			denied = p
+			return fs.SkipAll
+		}
+		if err != nil || !d.Type().IsRegular() {
+			return nil //nolint:nilerr // it vanished while we looked
+		}
+		if n++; n > maxFiles {
+			return fs.SkipAll
+		}
+		r, err := os.Open(p)
+		switch {
+		case errors.Is(err, fs.ErrPermission):
+			denied = p
+			return fs.SkipAll
+		case err == nil:
+			file = p
+			r.Close()
+		}
+		return nil
+	})
+	switch {
+	case denied != "":
+		f.add("readable", Bad, denied+" cannot be read", "run as the trainer's user: a file that cannot be read keeps its step from being committed")
+	case err != nil:
+		f.add("readable", Bad, err.Error(), "see what is wrong with the disk")
+	case n > maxFiles:
+		f.add("readable", OK, fmt.Sprintf("the first %s can be read", count(maxFiles, "file")), "")
+	case n > 0:
+		f.add("readable", OK, fmt.Sprintf("%s can be read", count(n, "file")), "")
+	}
+	return file
+}
+
+// state looks at the directory beside the root: can it be written? It returns
+// the directory that is there, itself or one above it, and a scratch directory
+// in it.
+func state(f *Findings, dir string) (at, tmp string) {
+	at = dir
 	for {
 		if _, err := os.Stat(at); err == nil || at == filepath.Dir(at) {
 			break
@@ -61,60 +161,56 @@ func state(f *Findings, root, dir string) {
 	}
 	tmp, err := os.MkdirTemp(at, ".ckptsync-doctor-")
 	if err != nil {
-		f.add(rootArea, "state directory", Bad, fmt.Sprintf("%s cannot be made: %v", dir, err), "name a writable directory with --state-dir, best on the root's file system")
-		return
+		f.add("state directory", Bad, fmt.Sprintf("%s cannot be written: %v", dir, err), "name a writable directory with --state-dir, best on the root's file system")
+		return at, ""
 	}
-	defer os.RemoveAll(tmp)
-	f.add(rootArea, "state directory", OK, dir, "")
-	if free, ok := freeSpace(at); ok {
-		f.add(rootArea, "free space", OK, humanize.IBytes(free)+" free", "")
+	if at == dir {
+		f.add("state directory", OK, dir+" can be written", "")
+	} else {
+		f.add("state directory", OK, dir+" can be made", "")
 	}
-	file, err := firstFile(root)
-	if err != nil {
-		f.add(rootArea, "readable", Bad, err.Error(), "run as the trainer's user: a file that cannot be read keeps its step from being committed")
-	}
-	if file == "" {
-		return
-	}
-	if err := os.Link(file, filepath.Join(tmp, "link")); err != nil {
-		f.add(rootArea, "hard links", Warn, fmt.Sprintf("cannot link from the root to the state directory: %v", err),
-			"a step that the trainer deletes during its upload may be lost: put --state-dir on the root's file system, and run as the trainer's user")
-		return
-	}
-	f.add(rootArea, "hard links", OK, "steps are held by hard links while they upload", "")
+	return at, tmp
 }
 
-// firstFile finds a regular file under root, and the first thing under it that
-// cannot be read.
-func firstFile(root string) (file string, denied error) {
-	err := filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrPermission) {
-			denied = err
-			return fs.SkipAll
-		}
-		if err != nil {
-			return nil //nolint:nilerr // it vanished while we looked
-		}
-		if !d.Type().IsRegular() {
-			return nil
-		}
-		if file == "" {
-			file = p
-		}
-		r, err := os.Open(p)
-		if errors.Is(err, fs.ErrPermission) {
-			denied = err
-			return fs.SkipAll
-		}
-		if err == nil {
-			r.Close()
-		}
-		return nil
-	})
-	return file, errors.Join(denied, err)
+const linkName = "link"
+
+// links tries whether a hard link can lead from the root into the state
+// directory.
+func links(f *Findings, root, file, tmp string) {
+	const hint = "a step that the trainer deletes before it is uploaded may be lost: put --state-dir on the root's file system, and run as the trainer's user"
+	var err error
+	if file != "" {
+		err = os.Link(file, filepath.Join(tmp, linkName))
+	} else if same, known := sameFileSystem(root, tmp); known && !same {
+		err = errors.New("they are on different file systems")
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist): // the trainer deleted it
+	case err != nil:
+		f.add("hard links", Warn, fmt.Sprintf("not possible from the root into the state directory: %v", err), hint)
+	case file == "":
+		f.add("hard links", OK, "the root and the state directory are on one file system", "")
+	default:
+		f.add("hard links", OK, "hold a step while it is uploaded", "")
+	}
 }
 
+// space compares what is free where steps are restored with the largest step.
+func space(f *Findings, at string, largest int64) {
+	free, ok := freeSpace(at)
+	switch {
+	case !ok:
+	case largest > 0 && free < uint64(largest):
+		f.add("free space", Warn, fmt.Sprintf("%s, less than the largest step (%s)", humanize.IBytes(free), humanize.IBytes(uint64(largest))),
+			"a restore needs room for the whole step beside what is there")
+	default:
+		f.add("free space", OK, humanize.IBytes(free), "")
+	}
+}
+
+// inotify looks at the kernel's limits, where they exist.
 func inotify(f *Findings) {
+	low, seen := "", false
 	for _, l := range []struct {
 		name string
 		min  int
@@ -127,46 +223,14 @@ func inotify(f *Findings) {
 		if err != nil {
 			continue
 		}
-		if n < l.min {
-			f.add(rootArea, "inotify", Note, fmt.Sprintf("fs.inotify.%s is %d", l.name, n), "when it is used up, changes are found by scanning alone: raise it to hear of them sooner")
-			continue
-		}
-		f.add(rootArea, "inotify", OK, fmt.Sprintf("fs.inotify.%s is %d", l.name, n), "")
-	}
-}
-
-// steps says what the layouts see.
-func steps(f *Findings, root string, layouts []layout.Layout) {
-	byName := map[string]layout.Layout{}
-	for _, l := range layouts {
-		byName[l.Name()] = l
-	}
-	fsys := os.DirFS(root)
-	found, err := layout.NewFinder(layouts...).Find(fsys)
-	if err != nil {
-		f.add(rootArea, "layout", Bad, err.Error(), "")
-		return
-	}
-	complete, used := 0, map[string]bool{}
-	for _, s := range found.Steps {
-		used[s.Layout] = true
-		if v, err := byName[s.Layout].Judge(fsys, s); err == nil && len(v.Reasons) == 0 {
-			complete++
+		if seen = true; n < l.min {
+			low += fmt.Sprintf(", fs.inotify.%s is %d", l.name, n)
 		}
 	}
-	if len(found.Steps) == 0 {
-		f.add(rootArea, "layout", Note, "no step found", "if the trainer has saved already, check --root and --layout; `ckptsync inspect` says what is ignored and why")
-		return
+	switch {
+	case low != "":
+		f.add("change events", Note, strings.TrimPrefix(low, ", "), "when that is used up, changes are found by scanning alone: raise it to hear of them sooner")
+	case seen:
+		f.add("change events", OK, "the kernel's limits on inotify are high enough", "")
 	}
-	var names []string
-	for _, l := range layouts {
-		if used[l.Name()] {
-			names = append(names, l.Name())
-		}
-	}
-	level, hint := OK, ""
-	if complete == 0 {
-		level, hint = Warn, "no step has qualified under this layout: `ckptsync inspect` says exactly what is missing"
-	}
-	f.add(rootArea, "layout", level, fmt.Sprintf("%s: %d steps, %d complete", strings.Join(names, ", "), len(found.Steps), complete), hint)
 }

@@ -48,3 +48,12 @@ func freeSpace(dir string) (uint64, bool) {
 	}
 	return st.Bavail * uint64(st.Bsize), true //nolint:gosec // a block size is positive
 }
+
+// sameFileSystem reports whether two directories are on one file system.
+func sameFileSystem(a, b string) (same, known bool) {
+	var sa, sb unix.Stat_t
+	if unix.Stat(a, &sa) != nil || unix.Stat(b, &sb) != nil {
+		return false, false
+	}
+	return sa.Dev == sb.Dev, true
+}
