@@ -191,7 +191,7 @@ func TestKillAtEveryPoint(t *testing.T) {
 				root := filepath.Join(scratch(t), "ckpts")
 				s.prepare(t, root)
 				cmd := exec.Command(os.Args[0], "-test.run=^TestKillAtEveryPoint$")
-				cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d %d %s", killEnv, i, k, root))
+				cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d %d %s", killEnv, i, k, root), scratchEnv+"="+filepath.Dir(root))
 				out, err := cmd.CombinedOutput()
 				var exit *exec.ExitError
 				switch {

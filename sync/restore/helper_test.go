@@ -215,11 +215,19 @@ func sorted(n []node) []node {
 	return n
 }
 
+// scratchEnv tells a child process, which may not live to clean up, where its
+// parent will.
+const scratchEnv = "RESTORE_TEST_SCRATCH"
+
 // scratch is a directory in memory where the system has such a place: tests
 // that restore hundreds of times need not wait for a disk each time.
 func scratch(t testing.TB) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("/dev/shm", "restore-test-")
+	base := "/dev/shm"
+	if parent := os.Getenv(scratchEnv); parent != "" {
+		base = parent
+	}
+	dir, err := os.MkdirTemp(base, "restore-test-")
 	if err != nil {
 		return t.TempDir()
 	}
