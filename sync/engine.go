@@ -34,6 +34,7 @@ type Engine struct {
 	attached  bool
 	revisions map[int64]int // next free revision of this attempt, by step number
 	remarked  time.Time
+	probed    bool
 
 	mu sync.Mutex // guards what follows
 	st *state     // the present attempt; nil until there is one; what it points to never changes
@@ -65,6 +66,7 @@ type life struct {
 
 	retry  time.Time // Failed: not before
 	tries  int       // Failed: how often in a row
+	cause  error     // Failed: of the last try
 	fresh  bool      // committed by this process, and not told yet
 	jitter jitter
 }
@@ -330,7 +332,7 @@ func (e *Engine) remark(ctx context.Context, l *life, id commit.ID) {
 // again sends a step that changed back to Seen: its quiet time starts anew.
 func (e *Engine) again(l *life) error {
 	e.mu.Lock()
-	l.verdict, l.print = nil, ""
+	l.verdict, l.print, l.cause = nil, "", nil
 	e.mu.Unlock()
 	if l.stage != Vanished {
 		e.enter(l, Seen)

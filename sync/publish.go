@@ -347,7 +347,7 @@ func (e *Engine) broken(ctx context.Context, l *life, err error) error {
 	}
 	e.mu.Lock()
 	l.tries++
-	l.retry = e.cfg.now().Add(backoff(l.tries))
+	l.cause, l.retry = err, e.cfg.now().Add(backoff(l.tries))
 	e.mu.Unlock()
 	e.enter(l, Failed, err.Error())
 	return err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/ckptsync/ckptsync/blob"
 	"github.com/ckptsync/ckptsync/commit"
 	"github.com/ckptsync/ckptsync/sync/restore"
 )
@@ -107,6 +108,9 @@ func (e *Engine) bringBack(ctx context.Context, o RestoreOptions, drawn **commit
 // base was retired or found damaged since it was chosen, the attempt is void:
 // that is restore.ErrGone, and another commit is chosen.
 func (e *Engine) declare(ctx context.Context, base *commit.ID, fresh bool) (*commit.Attempt, error) {
+	if err := e.conditional(ctx); err != nil {
+		return nil, err
+	}
 	if err := e.store.Ensure(ctx); err != nil {
 		return nil, &UnreachableError{err}
 	}
@@ -144,6 +148,11 @@ func (e *Engine) markDamaged(ctx context.Context, d *restore.DamagedError) error
 // rescue commits what is complete on this disk under the attempt before. If
 // that attempt is not known any more, it does so only when a commit of the run
 // is on this disk too, byte for byte: then it is known what the steps continue.
+//
+// A step that only the store keeps from being committed ends the restore: to
+// go on would be to train from an older step than the newest that is whole. One
+// that cannot be committed for its own sake (a file that cannot be read) is
+// left where it is, with a word.
 func (e *Engine) rescue(ctx context.Context) error {
 	steps, err := e.find()
 	var root *RootError
@@ -174,11 +183,21 @@ func (e *Engine) rescue(ctx context.Context) error {
 		return err
 	}
 	for _, s := range out {
-		if s.Stage == Failed {
-			e.notice(s.Step, "is complete on this disk and could not be committed before the restore: "+s.Reasons[0])
+		if s.Stage != Failed {
+			continue
 		}
+		if s.Err != nil && (blob.Ambiguous(s.Err) || errors.Is(s.Err, blob.ErrDenied)) && fromStore(s.Err) {
+			return &UnreachableError{fmt.Errorf("%s is complete on this disk and could not be committed before the restore: %w", s.Step, s.Err)}
+		}
+		e.notice(s.Step, "is complete on this disk and could not be committed before the restore: "+s.Reasons[0])
 	}
 	return nil
+}
+
+// fromStore reports whether an error came from the store.
+func fromStore(err error) bool {
+	var se *blob.Error
+	return errors.As(err, &se)
 }
 
 // putAside moves local steps above the restored one into quarantine.

@@ -21,6 +21,7 @@ type Outcome struct {
 	Number   int64
 	Stage    Stage
 	Reasons  []string
+	Err      error     // if Failed, and an error was the reason
 	ID       commit.ID // if Committed
 	Files    int
 	Bytes    int64
@@ -257,7 +258,7 @@ func (e *Engine) failed(l *life, err error) {
 	}
 	e.mu.Lock()
 	l.tries++
-	l.retry = e.cfg.now().Add(backoff(l.tries))
+	l.cause, l.retry = err, e.cfg.now().Add(backoff(l.tries))
 	e.mu.Unlock()
 	e.enter(l, Failed, err.Error())
 }
@@ -340,6 +341,9 @@ func (m *meter) outcomes() []Outcome {
 			files, size = len(l.tree.Files()), l.tree.Bytes()
 		}
 		o.set(l.step.Number, l.stage, l.reasons, l.id, files, size)
+		if l.stage == Failed {
+			o.Err = l.cause
+		}
 	}
 	out := make([]Outcome, 0, len(m.done))
 	for _, o := range m.done {
