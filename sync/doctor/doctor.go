@@ -44,6 +44,13 @@ func (fs *Findings) fail(name string, l Level, err error, what string) {
 	*fs = append(*fs, Finding{Name: name, Level: l, Detail: err.Error(), Remedy: remedy(err, what), unasked: l == Bad && unasked(err)})
 }
 
+// NotOpened is what there is to say of a store whose driver could not even be
+// opened.
+func NotOpened(err error) (fs Findings) {
+	fs.fail("open", Bad, err, "open the store")
+	return fs
+}
+
 // Worst is the gravest level among the findings.
 func (fs Findings) Worst() Level {
 	worst := OK
