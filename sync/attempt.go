@@ -30,6 +30,9 @@ func (e *Engine) attach(ctx context.Context) error {
 	if e.attached {
 		return nil
 	}
+	if err := e.conditional(ctx); err != nil {
+		return err
+	}
 	if err := e.store.Ensure(ctx); err != nil {
 		return &UnreachableError{err}
 	}

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ckptsync/ckptsync/blob"
 	"github.com/ckptsync/ckptsync/commit"
 	"github.com/ckptsync/ckptsync/sync/layout/layouttest"
 	"github.com/ckptsync/ckptsync/sync/tree"
@@ -414,5 +415,60 @@ func TestO50EmptyDirectoryRoundTrip(t *testing.T) {
 	fi, err := os.Stat(filepath.Join(n.root, "checkpoint-100", "dataloader", "worker_3"))
 	if err != nil || !fi.IsDir() || fi.Mode().Perm() != 0o750 {
 		t.Errorf("%v %v", fi, err)
+	}
+}
+
+// unconditional is a store that does not know of create-if-absent.
+type unconditional struct {
+	blob.Bucket
+	lies bool
+}
+
+func (u unconditional) Put(ctx context.Context, key string, src blob.Source, o *blob.PutOptions) (blob.Info, error) {
+	if o != nil && o.IfAbsent {
+		if !u.lies {
+			return blob.Info{}, blob.Errorf(blob.ErrUnsupported, "put", key, "501 Not Implemented")
+		}
+		p := *o
+		p.IfAbsent, o = false, &p
+	}
+	return u.Bucket.Put(ctx, key, src, o)
+}
+
+func TestO17StoreWithoutCreateIfAbsent(t *testing.T) {
+	for _, lies := range []bool{false, true} {
+		t.Run(fmt.Sprintf("lies=%v", lies), func(t *testing.T) {
+			w := newWorld(t)
+			w.bucket = unconditional{w.bucket, lies}
+			w.step(100)
+			w.push()
+			w.step(200)
+			w.push()
+			var steps []string // the attempt's number has the writer's token in it
+			for _, c := range w.view().Commits {
+				steps = append(steps, fmt.Sprintf("%d-r%d", c.Step, c.Revision))
+			}
+			if slices.Sort(steps); !slices.Equal(steps, []string{"100-r0", "200-r0"}) {
+				t.Fatalf("commits %v", steps)
+			}
+			warned := 0
+			for _, e := range w.events {
+				if n, ok := e.(Noticed); ok && n.Path == "store" && strings.Contains(n.Text, "create-if-absent") {
+					warned++
+				}
+			}
+			if warned != 2 { // once by each start
+				t.Errorf("warned %d times in two starts", warned)
+			}
+			n := w.fresh()
+			if res := n.restore(RestoreOptions{}); res.ID.Step != 200 {
+				t.Errorf("%+v", res)
+			}
+			for _, k := range w.objects() {
+				if strings.Contains(k, "probe") {
+					t.Errorf("left behind: %s", k)
+				}
+			}
+		})
 	}
 }
