@@ -3,6 +3,7 @@ package s3blob
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/url"
 	"os"
 	"strings"
@@ -76,6 +77,8 @@ func TestErrorsBelongToOneClass(t *testing.T) {
 	if !errors.As(err, &e) || e.Op != "stat" || e.Key != "k" {
 		t.Errorf("error %#v", err)
 	}
+	err = gone.fail(t.Context(), "stat", "k", fmt.Errorf("dial: %w", context.DeadlineExceeded))
+	wantClass(t, err, blob.ErrTemporary)
 
 	g := newFake(t)
 	end := make(chan struct{})

@@ -105,15 +105,18 @@ func (f *fake) openBy(env string) *Bucket {
 	return mustOpen(f.t, "s3://"+fakeBucket+"/p?region=us-east-1", Options{})
 }
 
-// TestO30HiccupIsNoRefusal: a store that is ill for a moment keeps its checksum.
+// TestO30HiccupIsNoRefusal: a store that is ill for a moment, even for as long
+// as two requests, keeps its checksum.
 func TestO30HiccupIsNoRefusal(t *testing.T) {
-	f := newFake(t)
-	n := 0
-	f.on(func(c *call) bool { n++; return n == 1 && c.fail(500, "InternalError") })
-	b := f.open("", Options{})
-	upDown(t, f, b)
-	if m, decided := b.sum.state(putObject); m != crc32c || !decided {
-		t.Errorf("checksum is %v, decided %v", m, decided)
+	for _, ill := range []int{1, 2} {
+		f := newFake(t)
+		n := 0
+		f.on(func(c *call) bool { n++; return n <= ill && c.fail(500, "InternalError") })
+		b := f.open("", Options{})
+		upDown(t, f, b)
+		if m, decided := b.sum.state(putObject); m != crc32c || !decided {
+			t.Errorf("ill for %d requests: checksum is %v, decided %v", ill, m, decided)
+		}
 	}
 }
 

@@ -123,7 +123,7 @@ func (w *watchdog) Do(req *http.Request) (*http.Response, error) {
 		limit = max(limit, d)
 	}
 	ctx, cancel := context.WithCancelCause(req.Context())
-	watch := &watch{ctx: ctx, cancel: cancel, limit: limit}
+	watch := &watch{cancel: cancel, limit: limit}
 	watch.timer = time.AfterFunc(limit, func() { cancel(errStalled) })
 	req = req.WithContext(ctx)
 	if req.Body != nil && req.Body != http.NoBody {
@@ -133,7 +133,6 @@ func (w *watchdog) Do(req *http.Request) (*http.Response, error) {
 	resp, err := w.next.Do(req)
 	if err != nil {
 		watch.timer.Stop()
-		err = watch.explain(err)
 		cancel(nil)
 		return resp, err
 	}
@@ -144,19 +143,9 @@ func (w *watchdog) Do(req *http.Request) (*http.Response, error) {
 
 // watch is the watchdog of one request.
 type watch struct {
-	ctx    context.Context // of this request alone
 	cancel context.CancelCauseFunc
 	timer  *time.Timer
 	limit  time.Duration
-}
-
-// explain replaces the error of a request that the watchdog ended, which would
-// look like a cancellation by the caller.
-func (w *watch) explain(err error) error {
-	if err != nil && err != io.EOF && context.Cause(w.ctx) == errStalled {
-		return errStalled
-	}
-	return err
 }
 
 // bodyKey is the context key of the body of a request: the SDK wraps it, and
@@ -196,7 +185,7 @@ func (r *watchedResponse) Read(p []byte) (int, error) {
 	r.watch.timer.Reset(r.watch.limit)
 	n, err := r.ReadCloser.Read(p)
 	r.watch.timer.Stop()
-	return n, r.watch.explain(err)
+	return n, err
 }
 
 func (r *watchedResponse) Close() error {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strconv"
 	"testing"
@@ -245,6 +246,9 @@ func TestBytesAreReadOnce(t *testing.T) {
 	if _, err := b.Put(t.Context(), "first", content(10), nil); err != nil {
 		t.Fatal(err)
 	}
+	if !b.sum.confirmed() {
+		t.Error("the store's confirmation was not noticed")
+	}
 	src := &counting{Bytes: content(6 << 20)}
 	crc := blob.CRC32C(src.Bytes)
 	if _, err := b.Put(t.Context(), "k", src, &blob.PutOptions{CRC32C: &crc}); err != nil {
@@ -329,6 +333,45 @@ func TestBufferIsFreeAfterPut(t *testing.T) {
 			t.Fatal("no error")
 		}
 		clear(buf)
+	}
+}
+
+// lockedConn fails the test when a body is sent that its owner may take back.
+type lockedConn struct {
+	net.Conn
+	t *testing.T
+	r *body
+	n int
+}
+
+func (c *lockedConn) Write(p []byte) (int, error) {
+	if c.r.mu.TryLock() {
+		c.t.Error("the body is not held while it is sent: Put might return meanwhile")
+		c.r.mu.Unlock()
+	}
+	c.n += len(p)
+	return len(p), nil
+}
+
+func TestMemoryIsHeldWhileItIsSent(t *testing.T) {
+	p, err := newPayload(t.Context(), "put", "k", content(1<<20), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := p.body("put", "k", false)
+	conn := &lockedConn{t: t, r: r}
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	req := &watchedRequest{watch: &watch{timer: timer, limit: time.Hour}, source: r}
+	n, err := (&blockConn{Conn: conn}).ReadFrom(&io.LimitedReader{R: req, N: p.size})
+	if err != nil || n != p.size || conn.n != int(p.size) {
+		t.Errorf("sent %d of %d bytes, %v", n, p.size, err)
+	}
+	if err := r.end(); err != nil { // blocks for ever if it is still held
+		t.Error(err)
+	}
+	if _, _, err := r.take(1); err != errEnded {
+		t.Errorf("after the end: %v", err)
 	}
 }
 
