@@ -33,6 +33,15 @@ type Prober interface {
 	Probe(fsys fs.FS, s Step) Likeness
 }
 
+// Doubter is kept by layouts some of whose step names say little, such as any
+// directory whose name ends in a number. A step of such a name is theirs only
+// if Probe finds something in it; else it is no step at all.
+type Doubter interface {
+	Prober
+	// Doubts reports whether the name, which Match accepts, says little.
+	Doubts(name string) bool
+}
+
 // Builtins returns the layouts that need no configuration.
 func Builtins() []Layout { return []Layout{hfTrainer{}} }
 
@@ -94,7 +103,7 @@ func NewFinder(layouts ...Layout) *Finder {
 	f := &Finder{layouts: layouts}
 	for _, l := range layouts {
 		p, err := compile(l.Spec().Step)
-		if err != nil {
+		if _, ok := l.(Doubter); err != nil || ok && p.literal == "" {
 			p = nil
 		}
 		f.patterns = append(f.patterns, p)
@@ -189,24 +198,32 @@ func (w *walk) entry(name string, d fs.DirEntry) (settled bool) {
 		w.link(name)
 		return true
 	}
-	var claims []Layout
+	var claims, doubtful []Layout
 	for _, l := range w.layouts {
-		if _, ok := l.Match(name, d.IsDir()); ok {
-			claims = append(claims, l)
+		if _, ok := l.Match(name, d.IsDir()); !ok {
+			continue
 		}
+		if q, ok := l.(Doubter); ok && q.Doubts(name) {
+			doubtful = append(doubtful, l)
+			continue
+		}
+		claims = append(claims, l)
 	}
-	if len(claims) > 0 {
-		w.claim(name, d.IsDir(), claims)
+	if len(claims)+len(doubtful) > 0 && w.claim(name, d.IsDir(), claims, doubtful) {
 		return true
 	}
 	w.nearMiss(name, d)
 	return false
 }
 
-// claim settles which of the layouts that match its name a step belongs to.
-func (w *walk) claim(name string, dir bool, claims []Layout) {
-	if len(claims) > 1 {
-		claims = w.likeliest(name, dir, claims)
+// claim settles which of the layouts that match its name a step belongs to,
+// and reports whether it is one.
+func (w *walk) claim(name string, dir bool, claims, doubtful []Layout) bool {
+	if len(claims) != 1 || len(doubtful) > 0 {
+		claims = w.likeliest(name, dir, claims, doubtful)
+	}
+	if len(claims) == 0 {
+		return false
 	}
 	if len(claims) > 1 {
 		var names []string
@@ -214,16 +231,18 @@ func (w *walk) claim(name string, dir bool, claims []Layout) {
 			names = append(names, l.Name())
 		}
 		w.ignore(name, "could be of layout %s: say which with --layout", strings.Join(names, " or "))
-		return
+		return true
 	}
 	s, _ := claims[0].Match(name, dir)
 	w.found.Steps = append(w.found.Steps, s)
+	return true
 }
 
-// likeliest returns the layouts for which the content speaks most.
-func (w *walk) likeliest(name string, dir bool, claims []Layout) []Layout {
+// likeliest returns the layouts for which the content speaks most. Those that
+// doubt the name are asked only if it does not surely speak for another.
+func (w *walk) likeliest(name string, dir bool, claims, doubtful []Layout) []Layout {
 	best, out := Hardly, []Layout(nil)
-	for _, l := range claims {
+	ask := func(l Layout) {
 		like := Maybe
 		if p, ok := l.(Prober); ok {
 			s, _ := l.Match(name, dir)
@@ -232,12 +251,20 @@ func (w *walk) likeliest(name string, dir bool, claims []Layout) []Layout {
 		switch {
 		case like > best:
 			best, out = like, []Layout{l}
-		case like == best:
+		case like == best && like > Hardly:
 			out = append(out, l)
 		}
 	}
-	if best == Hardly { // nothing in it yet: any of them says so
-		return out[:1]
+	for _, l := range claims {
+		ask(l)
+	}
+	if best < Surely {
+		for _, l := range doubtful {
+			ask(l)
+		}
+	}
+	if best == Hardly { // nothing in it yet: any of those that know the name says so
+		return claims[:min(len(claims), 1)]
 	}
 	custom := slices.DeleteFunc(slices.Clone(out), func(l Layout) bool { _, ok := l.(*generic); return !ok })
 	if len(custom) > 0 {

@@ -27,10 +27,11 @@ type judge struct {
 	v      Verdict
 	empty  []string        // globs of files that may be empty
 	broken map[string]bool // files with a reason of their own
+	dcps   map[string]*dcpDir
 }
 
 func newJudge(t *tree, empty []string) *judge {
-	return &judge{tree: t, empty: empty, broken: map[string]bool{}, v: Verdict{Step: t.step, Resume: commit.ResumeUnknown}}
+	return &judge{tree: t, empty: empty, broken: map[string]bool{}, dcps: map[string]*dcpDir{}, v: Verdict{Step: t.step, Resume: commit.ResumeUnknown}}
 }
 
 // absentf adds a reason that says that something is not there.
@@ -194,6 +195,16 @@ func (j *judge) checkShard(index, shard string, tensors []string) {
 // vouch sets the evidence, and voids it for the files that are newer than the
 // newest part of it and not late.
 func (j *judge) vouch(evidence, late []string) {
+	j.vouchUnless(evidence, func(rel string) bool { return matchAny(late, rel) })
+}
+
+// vouchFor is vouch for some files only, those that the evidence covers; all
+// others are late.
+func (j *judge) vouchFor(evidence []string, covers func(rel string) bool) {
+	j.vouchUnless(evidence, func(rel string) bool { return !covers(rel) })
+}
+
+func (j *judge) vouchUnless(evidence []string, late func(rel string) bool) {
 	var limit time.Time
 	j.v.Evidence = evidence
 	for _, rel := range evidence {
@@ -203,7 +214,7 @@ func (j *judge) vouch(evidence, late []string) {
 	}
 	for _, rel := range j.sorted {
 		e := j.files[rel]
-		if matchAny(late, rel) && !slices.Contains(evidence, rel) {
+		if late(rel) && !slices.Contains(evidence, rel) {
 			j.v.Late = append(j.v.Late, rel)
 			continue
 		}

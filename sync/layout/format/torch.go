@@ -111,62 +111,6 @@ func (l *legacy) check(f file, off int64, keys *List, res *Result) error {
 	return nil
 }
 
-// ShardExtents are the files that a DCP metadata file names, by their path
-// relative to it, with the end of the last item in each, in bytes.
-type ShardExtents map[string]int64
-
-// DCPMetadata reads the ".metadata" of a torch distributed checkpoint: which
-// files hold its items, and how long each must at least be.
-func DCPMetadata(r io.ReaderAt, size int64) (ShardExtents, error) {
-	out := ShardExtents{}
-	var bad error
-	build := func(o *Object) any {
-		if class, ok := o.Class.(Global); ok && class.Name == "_StorageInfo" {
-			if err := out.add(o); err != nil {
-				bad = err
-			}
-		}
-		if d, ok := o.State.(*Dict); ok && !isMetadata(o) {
-			d.Keys, d.Values = nil, nil
-		}
-		o.State, o.Args = nil, nil
-		return o
-	}
-	v, next, err := Unpickle(r, 0, size, UnpickleOptions{Limit: 512 << 20, Build: build})
-	switch {
-	case err != nil:
-		return nil, err
-	case next != size:
-		return nil, brokenf("has %d bytes after its end", size-next)
-	case bad != nil:
-		return nil, bad
-	}
-	if o, ok := v.(*Object); !ok || !isMetadata(o) {
-		return nil, broken("a pickle, but not of DCP metadata")
-	}
-	return out, nil
-}
-
-func isMetadata(o *Object) bool {
-	class, ok := o.Class.(Global)
-	return ok && class.Name == "Metadata" && strings.HasPrefix(class.Module, "torch.distributed.")
-}
-
-// add takes one _StorageInfo.
-func (s ShardExtents) add(o *Object) error {
-	p, ok1 := Lookup(o, "relative_path")
-	offset, ok2 := Lookup(o, "offset")
-	length, ok3 := Lookup(o, "length")
-	name, isName := p.(string)
-	off, isOff := offset.(int64)
-	n, isLen := length.(int64)
-	if !ok1 || !ok2 || !ok3 || !isName || !isOff || !isLen || off < 0 || n < 0 || off > math.MaxInt64-n {
-		return broken("DCP metadata with an item that has no place")
-	}
-	s[name] = max(s[name], off+n)
-	return nil
-}
-
 // maxCounts bounds how many counts before storages are read.
 const maxCounts = 256
 
