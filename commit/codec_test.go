@@ -38,7 +38,7 @@ func drawManifest(t *rapid.T) *Manifest {
 		m.Metadata = map[string]any{"loss": rapid.Float64().Draw(t, "loss"), rapid.String().Draw(t, "key"): []any{"x", true, nil}}
 	}
 	if rapid.Bool().Draw(t, "has evidence") {
-		m.Evidence, m.Pointers = []string{"x"}, []Pointer{{"latest", rapid.String().Draw(t, "pointer")}}
+		m.Evidence, m.Pointers = []string{"x"}, []Pointer{{Path: "latest", Content: rapid.String().Draw(t, "pointer")}}
 	}
 	seen := map[string]bool{}
 	for range rapid.IntRange(0, 5).Draw(t, "files") {

@@ -140,10 +140,12 @@ const (
 
 // Pointer is a small file outside the step that tells its framework which step
 // is the newest (DeepSpeed's latest). It is never evidence; restore writes it
-// last, with this content.
+// last, with this content. Some frameworks read a symbolic link instead, and
+// take no file for it: then Link is set, and Content is its relative target.
 type Pointer struct {
 	Path    string `json:"path"` // relative to the watched root
 	Content string `json:"content"`
+	Link    bool   `json:"link,omitempty"`
 }
 
 // Manifest is parts/<commit>/node-NNNNN.CC.json: what one node contributes to

@@ -120,6 +120,11 @@ func (m *Manifest) validatePointers() error {
 		case seen[p.Path]:
 			return invalid("pointer %s is there twice", short(p.Path))
 		}
+		if p.Link {
+			if err := validateTarget(p.Path, p.Content); err != nil {
+				return fmt.Errorf("pointer %s: %w", short(p.Path), err)
+			}
+		}
 		for q := range seen {
 			if within(p.Path, q) || within(q, p.Path) {
 				return invalid("pointers %s and %s: one lies below the other", short(p.Path), short(q))

@@ -41,9 +41,11 @@ func TestValidateAccepts(t *testing.T) {
 		"a newline and invalid UTF-8":  func(m *Manifest) { m.Files[4].Path = "out/step-5/l\n\xff" },
 		"dots that lead nowhere":       func(m *Manifest) { m.Files[4].Path = "out/step-5/x..y" },
 		"a name between parent, child": func(m *Manifest) { m.Files[3] = File{Path: "out/step-5/d0", Type: TypeFile} },
-		"a pointer beside":             func(m *Manifest) { m.Pointers = []Pointer{{"latest", "x"}, {"out/latest", "y"}} },
-		"all mode bits":                func(m *Manifest) { m.Files[1].Mode = 0o7777 },
-		"a huge file":                  func(m *Manifest) { hugeFile(&m.Files[2], math.MaxInt64) },
+		"a pointer beside": func(m *Manifest) {
+			m.Pointers = []Pointer{{Path: "latest", Content: "x"}, {Path: "out/latest", Content: "y"}, {Path: "LATEST", Content: "checkpoint-500", Link: true}}
+		},
+		"all mode bits": func(m *Manifest) { m.Files[1].Mode = 0o7777 },
+		"a huge file":   func(m *Manifest) { hugeFile(&m.Files[2], math.MaxInt64) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := goodManifest()
@@ -138,6 +140,8 @@ func TestValidateRefuses(t *testing.T) {
 		"pointer: is the step": {pointer("out/step-5"), "inside the step"},
 		"pointer: above":       {pointer("out"), "on the way to the step"},
 		"pointer: outside":     {pointer("../latest"), "outside"},
+		"pointer: link out":    {func(m *Manifest) { m.Pointers = []Pointer{{Path: "latest", Content: "../x", Link: true}} }, "outside"},
+		"pointer: link abs":    {func(m *Manifest) { m.Pointers = []Pointer{{Path: "latest", Content: "/x", Link: true}} }, "absolute"},
 		"pointer: absolute":    {pointer("/etc/cron.d/x"), "absolute"},
 		"pointer: unclean":     {pointer("a/../b"), "not clean"},
 		"pointer: twice":       {pointer("a", "a"), "there twice"},

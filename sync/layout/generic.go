@@ -88,7 +88,7 @@ func (g *generic) Judge(fsys fs.FS, s Step) (Verdict, error) {
 		j.v.Settle = g.spec.Settle
 	}
 	for _, p := range g.spec.Pointers {
-		j.v.Pointers = append(j.v.Pointers, commit.Pointer{Path: p.Path, Content: expand(p.Content, s)})
+		j.v.Pointers = append(j.v.Pointers, commit.Pointer{Path: p.Path, Content: expand(p.Content, s), Link: p.Link})
 	}
 	return j.verdict(), nil
 }

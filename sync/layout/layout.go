@@ -109,9 +109,11 @@ type Ignored struct {
 }
 
 // Pointer file of a Spec; Content may hold {name} and {step}.
+// Link makes it a symbolic link, with Content as its target.
 type Pointer struct {
 	Path    string `yaml:"path" json:"path"`
 	Content string `yaml:"content" json:"content"`
+	Link    bool   `yaml:"link,omitempty" json:"link,omitempty"`
 }
 
 // Spec is a layout as data: what a user writes under `layouts:` in the

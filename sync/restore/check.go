@@ -159,8 +159,20 @@ func checkPointer(name string, p commit.Pointer) error {
 		return fmt.Errorf("it collides with the step %q", name)
 	case len(p.Content) > maxPointer:
 		return fmt.Errorf("it has %d bytes, over %d", len(p.Content), maxPointer)
+	case p.Link && !leadsInside(p.Path, p.Content):
+		return fmt.Errorf("it is a link to %q, outside the root", p.Content)
 	}
 	return nil
+}
+
+// leadsInside reports whether a link at that path below the root leads to
+// something below the root, as far as its text says.
+func leadsInside(at, target string) bool {
+	if target == "" || path.IsAbs(target) || strings.IndexByte(target, 0) >= 0 {
+		return false
+	}
+	to := path.Join(path.Dir(at), target)
+	return to != ".." && !strings.HasPrefix(to, "../")
 }
 
 // checkTree looks at what only the whole shows: sums, and where links lead.

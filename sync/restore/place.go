@@ -169,6 +169,10 @@ func (s *stager) swapApart(src *os.File, whole string, dst *os.File, base string
 
 // pointerRight reports whether a pointer file has its content already.
 func pointerRight(root *os.Root, p commit.Pointer) bool {
+	if p.Link {
+		target, err := root.Readlink(p.Path)
+		return err == nil && target == p.Content
+	}
 	fi, err := root.Lstat(p.Path)
 	if err != nil || !fi.Mode().IsRegular() || fi.Size() != int64(len(p.Content)) {
 		return false
@@ -180,6 +184,24 @@ func pointerRight(root *os.Root, p commit.Pointer) bool {
 	defer f.Close()
 	have, err := io.ReadAll(io.LimitReader(f, maxPointer+1))
 	return err == nil && string(have) == p.Content
+}
+
+// pointerContent makes the pointer in the staging directory.
+func (s *stager) pointerContent(p commit.Pointer, mode fs.FileMode, uid, gid int) error {
+	if p.Link {
+		return s.sess.dir.Symlink(p.Content, pointerFile)
+	}
+	f, err := s.sess.dir.OpenFile(pointerFile, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(p.Content)
+	if s.owner && uid >= 0 {
+		if cerr := f.Chown(uid, gid); cerr != nil {
+			s.warn(fmt.Sprintf("the owner of some entries could not be restored: %v", errors.Unwrap(cerr)))
+		}
+	}
+	return errors.Join(err, f.Chmod(mode), fsync(f), f.Close())
 }
 
 // pointer replaces one pointer file, durably and in one rename.
@@ -199,17 +221,7 @@ func (s *stager) pointer(top *Entry, p commit.Pointer) error {
 		return err
 	}
 	_ = s.sess.dir.Remove(pointerFile)
-	f, err := s.sess.dir.OpenFile(pointerFile, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteString(p.Content)
-	if s.owner && uid >= 0 {
-		if cerr := f.Chown(uid, gid); cerr != nil {
-			s.warn(fmt.Sprintf("the owner of some entries could not be restored: %v", errors.Unwrap(cerr)))
-		}
-	}
-	if err := errors.Join(err, f.Chmod(mode), fsync(f), f.Close()); err != nil {
+	if err := s.pointerContent(p, mode, uid, gid); err != nil {
 		return err
 	}
 	src, err := openDir(s.sess.dir, ".")

@@ -339,6 +339,34 @@ func TestPointers(t *testing.T) {
 	wantNoLeftovers(t, f.root, "global_step5", "latest", "sub")
 }
 
+func TestPointersThatAreLinks(t *testing.T) {
+	f := newFixture(t)
+	m := f.manifest(id(5), 0, "ep0-ba5", []node{dir("ep0-ba5"), file("ep0-ba5/w", []byte("w"))})
+	m.Pointers = []commit.Pointer{{Path: "latest", Content: "ep0-ba5", Link: true}, {Path: "sub/last", Content: "../ep0-ba5/w", Link: true}}
+	at := f.commit(m)
+	// A link to what is not here, and a file where a link has to be.
+	if err := os.MkdirAll(filepath.Join(f.root, "sub"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("ep0-ba9", filepath.Join(f.root, "latest")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(f.root, "sub/last"), []byte("x"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if _, err := Run(t.Context(), f.options(at)); err != nil {
+			t.Fatal(err)
+		}
+		for p, want := range map[string]string{"latest": "ep0-ba5", "sub/last": "../ep0-ba5/w"} {
+			if got, err := os.Readlink(filepath.Join(f.root, p)); err != nil || got != want {
+				t.Errorf("%s leads to %q (%v), want %q", p, got, err, want)
+			}
+		}
+	}
+	wantNoLeftovers(t, f.root, "ep0-ba5", "latest", "sub")
+}
+
 func TestPointerInTheWay(t *testing.T) {
 	f := newFixture(t)
 	at := f.step(1)
