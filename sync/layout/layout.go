@@ -159,6 +159,9 @@ type Spec struct {
 	Settle time.Duration `yaml:"settle,omitempty" json:"settle,omitempty"`
 	// Pointers are files that name the newest step, written on restore.
 	Pointers []Pointer `yaml:"pointers,omitempty" json:"pointers,omitempty"`
+	// Cumulative says that each save adds to the same directory or file: the
+	// step's number is found in it, and a commit is the run as of that number.
+	Cumulative bool `yaml:"cumulative,omitempty" json:"cumulative,omitempty"`
 	// Code says, in `ckptsync layouts`, what is judged beyond this data.
 	Code string `yaml:"code,omitempty" json:"code,omitempty"`
 }
