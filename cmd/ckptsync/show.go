@@ -42,6 +42,7 @@ type showNode struct {
 type showPointer struct {
 	Path    string `json:"path"`
 	Content string `json:"content"`
+	Link    bool   `json:"link,omitempty"` // a symbolic link with that target
 }
 
 type showEntry struct {
