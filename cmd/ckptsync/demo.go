@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -19,13 +20,17 @@ restores the newest whole step, and training goes on as if nothing had happened.
 		GroupID: "other",
 		Args:    cobra.NoArgs,
 	}
-	keep := cmd.Flags().String("keep", "", "work in `DIR` and leave everything there")
+	keep := cmd.Flags().String("keep", "", "work in `DIR`, which is absent or empty, and leave everything there")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		self, err := os.Executable()
 		if err != nil {
 			return fmt.Errorf("demo: %w", err)
 		}
-		return demo.Run(cmd.Context(), demo.Options{Out: a.term.Out(), Self: self, Keep: *keep})
+		dir := *keep
+		if dir != "" && !filepath.IsAbs(dir) {
+			dir = filepath.Join(a.dir, dir)
+		}
+		return demo.Run(cmd.Context(), demo.Options{Term: a.term, Self: self, Env: os.Environ(), Keep: dir})
 	}
 	return cmd
 }
@@ -40,7 +45,7 @@ func (a *app) demoTrainerCmd() *cobra.Command {
 	fl.StringVar(&o.Resume, "resume", "", "step to go on from")
 	fl.IntVar(&o.Steps, "steps", 0, "training steps")
 	fl.IntVar(&o.Every, "every", 0, "steps between two saves")
-	fl.IntVar(&o.SlowAt, "slow-at", 0, "step whose save is slow")
+	fl.IntVar(&o.HangAt, "hang-at", 0, "step whose save hangs in the middle")
 	cmd.RunE = func(*cobra.Command, []string) error { return demo.Train(o, a.term.Out()) }
 	return cmd
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -33,6 +34,7 @@ func TestScripts(t *testing.T) {
 			"status":  cmdStatus,
 			"json":    cmdJSON,
 			"waitfor": cmdWaitFor,
+			"nobody":  cmdNobody,
 		},
 	})
 }
@@ -57,14 +59,19 @@ func cmdStatus(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// cmdWaitFor waits until a directory is there and holds something.
+// cmdWaitFor waits until a directory, given as a glob, is there and holds
+// something.
 func cmdWaitFor(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: waitfor dir")
 	}
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		if entries, err := os.ReadDir(ts.MkAbs(args[0])); err == nil && len(entries) > 0 {
-			return
+		dirs, err := filepath.Glob(ts.MkAbs(args[0]))
+		ts.Check(err)
+		for _, dir := range dirs {
+			if entries, err := os.ReadDir(dir); err == nil && len(entries) > 0 {
+				return
+			}
 		}
 	}
 	ts.Fatalf("%s stays empty", args[0])

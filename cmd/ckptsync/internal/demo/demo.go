@@ -1,22 +1,22 @@
 // Package demo tells the whole story of ckptsync in a temporary directory: a
 // small trainer saves steps while the daemon watches, the node dies in the
-// middle of a save, a fresh node restores the newest whole step, and training
-// goes on as if nothing had happened. It runs the real program, as a user
-// would, against a directory as the store.
+// middle of a save, another node restores the newest whole step, and training
+// goes on as if nothing had happened. Nothing is staged: it runs the real
+// program as a user would, with the arguments that it shows, kills with
+// SIGKILL, and ends with an error if any of it is not as it must be.
 package demo
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
-	"time"
+	"syscall"
+
+	"github.com/ckptsync/ckptsync/cmd/ckptsync/internal/term"
 )
 
 // TrainerCommand is the hidden command under which the program runs Train.
@@ -24,281 +24,254 @@ const TrainerCommand = "demo-trainer"
 
 const (
 	every = 20 // training steps between two saves
-	dies  = 80 // the save in which the node dies
+	whole = 60 // the newest step that is whole when the node dies
+	torn  = 80 // the step that it dies in
 	total = 120
 )
 
+func step(n int) string { return fmt.Sprintf("checkpoint-%d", n) }
+
 // Options of the demo.
 type Options struct {
-	Out  io.Writer // the story
-	Self string    // path of this program
-	Keep string    // directory to work in and to leave; empty: a temporary one
+	Term *term.Term // tells the story
+	Self string     // path of this program
+	Env  []string   // of the programs that it runs; what begins with CKPTSYNC_ is dropped
+	Keep string     // absolute directory to work in and to leave, absent or empty; "": a temporary one, removed
 }
 
-// Run tells the story. It returns an error if any of it is not as it must be.
+// Run tells the story. Its error says what is not as it must be. When ctx is
+// done it ends all that it started, cleans up, and returns the cause.
 func Run(ctx context.Context, o Options) (err error) {
-	dir := o.Keep
-	if dir == "" {
-		if dir, err = os.MkdirTemp("", "ckptsync-demo-"); err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	}
-	s := &story{o: o, dir: dir, losses: map[int]string{}, env: append(os.Environ(),
-		"CKPTSYNC_RUN=demo", "CKPTSYNC_STORE=file://"+filepath.ToSlash(filepath.Join(dir, "store"))+"?create=true", "CKPTSYNC_CONFIG=", "CKPTSYNC_LOG_FORMAT=text")}
-	if err := os.MkdirAll(filepath.Join(dir, "store"), 0o755); err != nil { //nolint:gosec // a demo's store
+	s := &story{o: o, dir: o.Keep, losses: map[int]string{}}
+	if err := s.makeDir(); err != nil {
 		return err
 	}
-	for _, act := range []func(context.Context) error{s.train, s.die, s.fresh, s.goOn, s.compare} {
-		if err := act(ctx); err != nil {
-			return err
+	defer func() {
+		s.endAll()
+		if o.Keep == "" {
+			err = errors.Join(err, os.RemoveAll(s.dir))
+		}
+		if cause := context.Cause(ctx); cause != nil {
+			err = cause
+		}
+	}()
+	for _, chapter := range []func(context.Context) error{s.begin, s.train, s.die, s.comeBack, s.restore, s.goOn, s.compare} {
+		if err := chapter(ctx); err != nil {
+			return fmt.Errorf("demo: %w", err)
 		}
 	}
 	return nil
 }
 
 type story struct {
-	o      Options
-	dir    string
-	env    []string
-	losses map[int]string // what the trainers said, by step
-	step   string         // path of the restored step
+	o        Options
+	dir      string
+	env      []string
+	chapters int
+	children []*child
+	losses   map[int]string // what the resumed trainer said, by step
 }
 
-func (s *story) root(node string) string { return filepath.Join(s.dir, "node-"+node, "out") }
-
-func (s *story) say(format string, args ...any) { fmt.Fprintf(s.o.Out, format+"\n", args...) } //nolint:errcheck // a story that nobody hears
-
-func (s *story) chapter(title string) { s.say("\n\x1b[1m%s\x1b[0m", title) }
-
-// command prepares the program as a user would type it, and shows that.
-func (s *story) command(ctx context.Context, shown string, args ...string) *exec.Cmd {
-	s.say("  $ ckptsync %s", shown)
-	c := exec.CommandContext(ctx, s.o.Self, args...) //nolint:gosec // our own program
-	c.Env = s.env
-	return c
+func (s *story) makeDir() (err error) {
+	if s.o.Keep == "" {
+		s.dir, err = os.MkdirTemp("", "ckptsync-demo-")
+	} else if err = os.MkdirAll(s.dir, 0o755); err == nil { //nolint:gosec // a demo's own
+		var entries []os.DirEntry
+		if entries, err = os.ReadDir(s.dir); err == nil && len(entries) > 0 {
+			err = fmt.Errorf("%s is not empty: name another directory with --keep", s.dir)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("demo: %w", err)
+	}
+	// A test or a person may have a link on the way; the programs print paths
+	// as they are.
+	if s.dir, err = filepath.EvalSymlinks(s.dir); err != nil {
+		return fmt.Errorf("demo: %w", err)
+	}
+	s.env = slices.DeleteFunc(slices.Clone(s.o.Env), func(kv string) bool { return strings.HasPrefix(kv, "CKPTSYNC_") })
+	s.env = append(s.env, "CKPTSYNC_RUN=demo", "CKPTSYNC_STORE="+s.store(), "CKPTSYNC_LOG_FORMAT=text", "CKPTSYNC_LOG_LEVEL=error")
+	return nil
 }
 
-// train: the trainer saves, the daemon commits, and the node dies in mid-save.
+func (s *story) store() string {
+	return "file://" + filepath.ToSlash(filepath.Join(s.dir, "store")) + "?create=true"
+}
+
+func (s *story) path(elem ...string) string {
+	return filepath.Join(append([]string{s.dir}, elem...)...)
+}
+
+// say tells a line; a story that nobody hears is still worth its status.
+func (s *story) say(style term.Style, format string, args ...any) {
+	_ = s.o.Term.Printf(style, format, args...)
+}
+
+func (s *story) chapter(format string, args ...any) {
+	s.chapters++
+	s.say(term.Plain, "")
+	s.say(term.Bold, "%d. %s", s.chapters, fmt.Sprintf(format, args...))
+}
+
+// tell shows what a program printed, with paths as seen from the directory
+// that everything is in.
+func (s *story) tell(out string) {
+	for line := range strings.Lines(out) {
+		s.say(term.Plain, "     %s", strings.ReplaceAll(strings.TrimRight(line, "\n"), s.dir+string(filepath.Separator), ""))
+	}
+}
+
+func (s *story) begin(context.Context) error {
+	keep := "removed at the end; --keep DIR leaves it"
+	if s.o.Keep != "" {
+		keep = "kept"
+	}
+	s.say(term.Plain, "A training run, a node that dies in the middle of a save, and what comes back.")
+	s.say(term.Plain, "The programs, the kill and the files are real. They are in %s (%s).", s.dir, keep)
+	return nil
+}
+
+// train: the trainer saves, the daemon commits, until the trainer is in the
+// middle of a save.
 func (s *story) train(ctx context.Context) error {
 	s.chapter("Node A trains. ckptsync watches its output directory; the trainer knows nothing of it.")
-	root := s.root("a")
-	if err := os.MkdirAll(root, 0o755); err != nil { //nolint:gosec // as a trainer does
+	s.say(term.Dim, "   $ export CKPTSYNC_RUN=demo CKPTSYNC_STORE=%s", s.store())
+	if err := os.MkdirAll(s.path("node-a", "out"), 0o755); err != nil { //nolint:gosec // as a trainer does
 		return err
 	}
-	daemon := s.command(ctx, "daemon --root node-a/out &", "daemon", "--root", root, "--settle", "300ms", "--scan-interval", "500ms", "--log-level", "info")
-	log := &tail{committed: make(chan string, 16), out: s.o.Out}
-	daemon.Stderr = log
-	if err := daemon.Start(); err != nil {
-		return err
-	}
-	defer func() {
-		daemon.Process.Kill() //nolint:errcheck // it may be gone already
-		daemon.Wait()         //nolint:errcheck // it was killed
-	}()
-	trainer, lines, err := s.trainer(ctx, "--dir", root, "--steps", fmt.Sprint(total), "--every", fmt.Sprint(every), "--slow-at", fmt.Sprint(dies))
+	daemon, err := s.daemon("daemon", "--root", "node-a/out", "--settle", "300ms")
 	if err != nil {
 		return err
 	}
-	for line := range lines {
-		if strings.HasPrefix(line, "saving") {
-			break
-		}
-	}
-	if err := log.wait(ctx, fmt.Sprintf("checkpoint-%d", dies-every)); err != nil {
-		return errors.Join(err, trainer.Process.Kill())
-	}
-	time.Sleep(900 * time.Millisecond) // into the middle of the save
-	s.chapter(fmt.Sprintf("In the middle of saving checkpoint-%d, the node dies (SIGKILL to trainer and daemon).", dies))
-	if err := trainer.Process.Kill(); err != nil {
+	trainer, err := s.trainer("--dir", "node-a/out", "--steps", fmt.Sprint(total), "--every", fmt.Sprint(every), "--hang-at", fmt.Sprint(torn))
+	if err != nil {
 		return err
 	}
-	trainer.Wait() //nolint:errcheck // it was killed
-	for range lines {
+	half := s.path("node-a", "out", step(torn), "optimizer.pt")
+	if err := trainer.until(ctx, "it is in the middle of "+step(torn), func() bool {
+		fi, err := os.Stat(half)
+		return err == nil && fi.Size() > 0
+	}); err != nil {
+		return err
 	}
-	return nil
+	if err := daemon.until(ctx, step(whole)+" is committed", func() bool { return daemon.said("committed " + step(whole)) }); err != nil {
+		return err
+	}
+	return daemon.until(ctx, step(torn)+" is seen", func() bool { return daemon.said(step(torn) + " is incomplete") })
 }
 
-// trainer starts the small trainer; its lines are also noted.
-func (s *story) trainer(ctx context.Context, args ...string) (*exec.Cmd, <-chan string, error) {
-	c := exec.CommandContext(ctx, s.o.Self, append([]string{TrainerCommand}, args...)...) //nolint:gosec // our own program
-	c.Env, c.Stderr = s.env, s.o.Out
-	out, err := c.StdoutPipe()
-	if err != nil {
-		return nil, nil, err
-	}
-	if err := c.Start(); err != nil {
-		return nil, nil, err
-	}
-	lines := make(chan string, 1024)
-	go func() {
-		defer close(lines)
-		for sc := bufio.NewScanner(out); sc.Scan(); {
-			lines <- sc.Text()
-		}
-	}()
-	return c, lines, nil
-}
-
-// die: what is left on the dead node's disk.
+// die: the node dies, and what is left on its disk.
 func (s *story) die(ctx context.Context) error {
-	out, err := s.output(s.command(ctx, "inspect node-a/out", "inspect", s.root("a")))
+	s.chapter("In the middle of writing optimizer.pt of %s the node dies: SIGKILL to the trainer and the daemon.", step(torn))
+	s.endAll()
+	out, err := s.ckptsync(ctx, "inspect", "node-a/out")
 	if err != nil {
 		return err
 	}
-	s.indent(out)
-	if !strings.Contains(out, "trainer_state.json") {
-		return fmt.Errorf("inspect did not say what checkpoint-%d lacks", dies)
+	if !strings.Contains(out, "optimizer.pt: truncated") || !strings.Contains(out, "missing trainer_state.json") {
+		return fmt.Errorf("inspect does not say what is wrong with %s", step(torn))
 	}
 	return nil
 }
 
-// fresh: a new node restores.
-func (s *story) fresh(ctx context.Context) error {
-	s.chapter("A fresh node B has nothing. Before its training starts, it restores.")
-	out, err := s.output(s.command(ctx, "restore --root node-b/out", "restore", "--root", s.root("b")))
-	if err != nil {
+// comeBack: the dead node boots again, with its disk as it was.
+func (s *story) comeBack(ctx context.Context) error {
+	s.chapter("Say node A boots again. Its restore puts the torn step aside, where no trainer can pick it up.")
+	if err := s.restored(ctx, "node-a"); err != nil {
 		return err
 	}
-	s.step = strings.TrimSpace(out)
-	s.indent(out)
-	if want := fmt.Sprintf("checkpoint-%d", dies-every); filepath.Base(s.step) != want {
-		return fmt.Errorf("restored %s, not %s", s.step, want)
-	}
-	s.chapter("And if node A itself comes back, its torn step is put aside, where no trainer can pick it up.")
-	out, err = s.output(s.command(ctx, "restore --root node-a/out", "restore", "--root", s.root("a")))
-	if err != nil {
-		return err
-	}
-	s.indent(out)
-	if _, err := os.Stat(filepath.Join(s.root("a"), fmt.Sprintf("checkpoint-%d", dies))); err == nil {
-		return fmt.Errorf("the torn checkpoint-%d is still where a trainer finds it", dies)
+	if _, err := os.Stat(s.path("node-a", "out", step(torn))); !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("the torn %s is still where a trainer finds it", step(torn))
 	}
 	return nil
 }
 
-// goOn: training continues on the fresh node, and ends.
+// restore: a node that has nothing.
+func (s *story) restore(ctx context.Context) error {
+	s.chapter("Say it does not. Node B is new and its disk is empty. Before training starts, it restores.")
+	if err := s.restored(ctx, "node-b"); err != nil {
+		return err
+	}
+	entries, err := os.ReadDir(s.path("node-b", "out"))
+	if err != nil {
+		return err
+	}
+	if len(entries) != 1 {
+		return fmt.Errorf("the restore left %d entries on the fresh node, not just the step", len(entries))
+	}
+	return nil
+}
+
+// restored restores on a node, which must give the newest whole step.
+func (s *story) restored(ctx context.Context, node string) error {
+	out, err := s.ckptsync(ctx, "restore", "--root", node+"/out")
+	if err != nil {
+		return err
+	}
+	if want := s.path(node, "out", step(whole)); strings.TrimSuffix(out, "\n") != want {
+		return fmt.Errorf("the restore printed %q, not %s", out, want)
+	}
+	return nil
+}
+
+// goOn: training continues on the fresh node, to its end.
 func (s *story) goOn(ctx context.Context) error {
-	s.chapter(fmt.Sprintf("Training goes on from %s.", filepath.Base(s.step)))
-	trainer, lines, err := s.trainer(ctx, "--dir", s.root("b"), "--resume", s.step, "--steps", fmt.Sprint(total), "--every", fmt.Sprint(every))
+	s.chapter("Training goes on from there, with ckptsync beside it, which drains when the job ends.")
+	daemon, err := s.daemon("daemon", "--root", "node-b/out", "--settle", "300ms")
 	if err != nil {
 		return err
 	}
-	for line := range lines {
-		s.note(line)
-	}
-	if err := trainer.Wait(); err != nil {
-		return fmt.Errorf("trainer: %w", err)
-	}
-	if _, err := s.output(s.command(ctx, "push --root node-b/out", "push", "--root", s.root("b"), "--settle", "300ms", "--json")); err != nil {
-		return err
-	}
-	out, err := s.output(s.command(ctx, "list", "list"))
+	trainer, err := s.trainer("--dir", "node-b/out", "--resume", "node-b/out/"+step(whole), "--steps", fmt.Sprint(total), "--every", fmt.Sprint(every))
 	if err != nil {
 		return err
 	}
-	s.indent(out)
+	if err := trainer.ends(ctx); err != nil {
+		return err
+	}
+	s.losses = trainer.losses()
+	// Before it watches it has no handler for the signal yet.
+	if err := daemon.until(ctx, step(torn)+" is committed", func() bool { return daemon.said("committed " + step(torn)) }); err != nil {
+		return err
+	}
+	if err := daemon.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		return fmt.Errorf("end the daemon: %w", err)
+	}
+	if err := daemon.ends(ctx); err != nil {
+		return err
+	}
+	out, err := s.ckptsync(ctx, "list")
+	if err != nil {
+		return err
+	}
+	if want := fmt.Sprintf("%d  %s  head", total, step(total)); !strings.Contains(out, want) {
+		return fmt.Errorf("list does not say that %s is the head", step(total))
+	}
 	return nil
-}
-
-func (s *story) note(line string) {
-	var n int
-	var loss string
-	if c, err := fmt.Sscanf(line, "step %d loss %s", &n, &loss); err == nil && c == 2 {
-		s.losses[n] = loss
-	}
 }
 
 // compare: the losses are those of a run that was never interrupted.
-func (s *story) compare(context.Context) error {
-	var buf bytes.Buffer
-	dir := filepath.Join(s.dir, "uninterrupted")
-	if err := Train(TrainOptions{Dir: dir, Steps: total, Every: total}, &buf); err != nil {
+func (s *story) compare(ctx context.Context) error {
+	s.chapter("The same training once more, never interrupted, and nothing saved.")
+	trainer, err := s.trainer("--steps", fmt.Sprint(total))
+	if err != nil {
 		return err
 	}
-	n := 0
-	for line := range strings.Lines(buf.String()) {
-		var step int
-		var loss string
-		fmt.Sscanf(line, "step %d loss %s", &step, &loss) //nolint:errcheck // lines of our own making
-		if got, ok := s.losses[step]; ok {
-			if got != loss {
-				return fmt.Errorf("the loss of step %d differs from that of an uninterrupted run", step)
-			}
-			n++
+	if err := trainer.ends(ctx); err != nil {
+		return err
+	}
+	want := trainer.losses()
+	for i := whole + 1; i <= total; i++ {
+		if want[i] == "" || s.losses[i] == "" {
+			return fmt.Errorf("the loss of step %d is not known", i)
+		}
+		if want[i] != s.losses[i] {
+			return fmt.Errorf("the loss of step %d differs from that of the run that was never interrupted", i)
 		}
 	}
-	if n != total-(dies-every) {
-		return fmt.Errorf("compared the losses of %d steps, not of %d", n, total-(dies-every))
+	if len(s.losses) != total-whole {
+		return fmt.Errorf("the resumed training made %d steps, not %d", len(s.losses), total-whole)
 	}
-	s.chapter(fmt.Sprintf("The losses of all %d steps after the restore equal those of a run that was never interrupted, bit for bit.", n))
+	s.say(term.Plain, "")
+	s.say(term.Good, "All %d losses after the restore equal those of the run that was never interrupted, bit for bit.", len(s.losses))
 	return nil
-}
-
-func (s *story) output(c *exec.Cmd) (string, error) {
-	var out bytes.Buffer
-	c.Stdout = &out
-	c.Stderr = &prefixed{out: s.o.Out}
-	if err := c.Run(); err != nil {
-		return out.String(), fmt.Errorf("%s: %w", strings.Join(c.Args[1:], " "), err)
-	}
-	return out.String(), nil
-}
-
-func (s *story) indent(out string) {
-	for line := range strings.Lines(out) {
-		s.say("    %s", strings.TrimRight(strings.ReplaceAll(line, s.dir+string(filepath.Separator), ""), "\n"))
-	}
-}
-
-// prefixed shows another program's log, indented.
-type prefixed struct{ out io.Writer }
-
-// Write implements io.Writer.
-func (p *prefixed) Write(b []byte) (int, error) {
-	for line := range bytes.Lines(b) {
-		fmt.Fprintf(p.out, "    %s\n", bytes.TrimRight(line, "\n")) //nolint:errcheck // a story that nobody hears
-	}
-	return len(b), nil
-}
-
-// tail shows the daemon's log, and tells which steps it says are committed.
-type tail struct {
-	out       io.Writer
-	committed chan string
-	rest      []byte
-}
-
-// Write implements io.Writer.
-func (t *tail) Write(b []byte) (int, error) {
-	t.rest = append(t.rest, b...)
-	for {
-		i := bytes.IndexByte(t.rest, '\n')
-		if i < 0 {
-			return len(b), nil
-		}
-		line := string(t.rest[:i])
-		t.rest = t.rest[i+1:]
-		fmt.Fprintf(t.out, "    %s\n", line) //nolint:errcheck // a story that nobody hears
-		if _, after, ok := strings.Cut(line, "step committed"); ok {
-			t.committed <- after
-		}
-	}
-}
-
-// wait returns once the daemon said that the step is committed.
-func (t *tail) wait(ctx context.Context, step string) error {
-	timeout := time.After(15 * time.Second)
-	for {
-		select {
-		case line := <-t.committed:
-			if strings.Contains(line, step+" ") {
-				return nil
-			}
-		case <-timeout:
-			return fmt.Errorf("the daemon did not commit %s in time", step)
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
 }

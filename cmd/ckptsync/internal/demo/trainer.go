@@ -14,8 +14,15 @@ import (
 	"time"
 )
 
-// dims is the size of the model: enough for files that take a moment.
-const dims = 64 << 10
+const (
+	dims   = 64 << 10 // size of the model: enough for files that are worth the name
+	active = 128      // of these, what the data are about: each training step meets what the last ones did
+)
+
+const (
+	pace     = 400 * time.Millisecond // that training takes between two saves
+	hangTime = 2 * time.Minute        // of a save that hangs: it is killed meanwhile
+)
 
 // model is a linear regression that is trained by stochastic gradient descent
 // with momentum on data drawn as it goes: like any real training, it continues
@@ -33,12 +40,12 @@ func newModel() *model {
 
 // train does one step and returns its loss.
 func (m *model) train() float64 {
-	const batch, rate, keep = 4, 0.05, 0.9
+	const batch, rate, keep = 4, 0.001, 0.9
 	r := rand.New(m.pcg) //nolint:gosec // training data, not a secret
 	m.step++
 	var loss float64
 	for range batch {
-		at := r.IntN(dims - 64)
+		at := r.IntN(active - 64)
 		var y, want float32
 		x := make([]float32, 64)
 		for i := range x {
@@ -58,9 +65,9 @@ func (m *model) train() float64 {
 }
 
 // save writes a step as the Hugging Face Trainer does: into its final name,
-// file by file, trainer_state.json last. pause is how long it takes between
-// two files.
-func (m *model) save(dir string, pause time.Duration) error {
+// file by file, trainer_state.json last. If it hangs, it does so in the middle
+// of a file, as on a disk that does not answer.
+func (m *model) save(dir string, hang bool) error {
 	step := filepath.Join(dir, fmt.Sprintf("checkpoint-%d", m.step))
 	if err := os.MkdirAll(step, 0o755); err != nil {
 		return err
@@ -86,10 +93,16 @@ func (m *model) save(dir string, pause time.Duration) error {
 		{"trainer_state.json", state},
 	}
 	for _, f := range files {
-		if err := os.WriteFile(filepath.Join(step, f.name), f.data, 0o644); err != nil { //nolint:gosec // as a trainer does
+		at := filepath.Join(step, f.name)
+		if hang && f.name == "optimizer.pt" {
+			if err := os.WriteFile(at, f.data[:len(f.data)/2], 0o644); err != nil { //nolint:gosec // as a trainer does
+				return err
+			}
+			time.Sleep(hangTime)
+		}
+		if err := os.WriteFile(at, f.data, 0o644); err != nil { //nolint:gosec // as a trainer does
 			return err
 		}
-		time.Sleep(pause) // a real model takes its time here
 	}
 	return nil
 }
@@ -101,11 +114,14 @@ func load(step string) (*model, error) {
 	if err != nil {
 		return nil, err
 	}
-	copyFloats(m.weights, st[len(st)-4*dims:])
 	mom, err := torchData(filepath.Join(step, "optimizer.pt"))
 	if err != nil {
 		return nil, err
 	}
+	if len(st) < 4*dims || len(mom) != 4*dims {
+		return nil, fmt.Errorf("%s is not of this model, or torn", step)
+	}
+	copyFloats(m.weights, st[len(st)-4*dims:])
 	copyFloats(m.momentum, mom)
 	rng, err := torchData(filepath.Join(step, "rng_state.pth"))
 	if err != nil {
@@ -203,14 +219,12 @@ type TrainOptions struct {
 	Dir    string // output directory
 	Resume string // path of a step, or empty
 	Steps  int    // to train up to
-	Every  int    // steps between two saves
-	// SlowAt is the step whose save takes for ever, so that there is time to
-	// kill it in the middle; 0 for none.
-	SlowAt int
+	Every  int    // steps between two saves; 0: none
+	HangAt int    // the step whose save hangs in the middle, to be killed there; 0: none
 }
 
 // Train is the small trainer. It writes a line per step to out: the step and
-// its loss, in full precision.
+// its loss, in full precision; and a line when it saves.
 func Train(o TrainOptions, out io.Writer) error {
 	m := newModel()
 	if o.Resume != "" {
@@ -219,23 +233,25 @@ func Train(o TrainOptions, out io.Writer) error {
 			return fmt.Errorf("resume from %s: %w", o.Resume, err)
 		}
 	}
+	say := func(format string, args ...any) error {
+		_, err := fmt.Fprintf(out, format+"\n", args...)
+		return err
+	}
 	for m.step < o.Steps {
 		loss := m.train()
-		if _, err := fmt.Fprintf(out, "step %d loss %x\n", m.step, math.Float64bits(loss)); err != nil {
+		if err := say("step %d loss %x", m.step, math.Float64bits(loss)); err != nil {
 			return err
 		}
-		time.Sleep(10 * time.Millisecond) // a step of a real training takes longer
-		if m.step%o.Every != 0 {
+		if o.Every == 0 || m.step%o.Every != 0 {
 			continue
 		}
-		pause := 5 * time.Millisecond
-		if m.step == o.SlowAt {
-			fmt.Fprintf(out, "saving %d\n", m.step) //nolint:errcheck // the next line would fail too
-			pause = 400 * time.Millisecond
+		time.Sleep(pace)
+		if err := say("saving checkpoint-%d", m.step); err != nil {
+			return err
 		}
-		if err := m.save(o.Dir, pause); err != nil {
+		if err := m.save(o.Dir, m.step == o.HangAt); err != nil {
 			return fmt.Errorf("save step %d: %w", m.step, err)
 		}
 	}
-	return nil
+	return say("trained up to step %d", m.step)
 }
