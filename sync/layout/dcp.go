@@ -17,6 +17,7 @@ var (
 
 // dcpDir is what a torch distributed checkpoint directory holds and says.
 type dcpDir struct {
+	dir      string          // relative to the step
 	world    int             // ranks that wrote it, at least
 	evidence []string        // its metadata files, relative to the step
 	listed   map[string]bool // the files that they name, relative to the step
@@ -37,7 +38,7 @@ func (d *dcpDir) hasPart(parts ...string) bool {
 // covers reports whether a file is one that the metadata vouches for: a shard
 // or what it names.
 func (d *dcpDir) covers(rel string) bool {
-	return d.listed[rel] || path.Ext(rel) == ".distcp" || slices.Contains(d.evidence, rel)
+	return d.listed[rel] || path.Ext(rel) == ".distcp" && path.Dir(rel) == d.dir || slices.Contains(d.evidence, rel)
 }
 
 // checkDCPs judges every torch distributed checkpoint in the step: each
@@ -60,7 +61,7 @@ func (j *judge) checkDCPs() map[string]int {
 // and every file that it names is there and as long as it says. It returns how
 // many ranks at least wrote it; j.dcps has the rest.
 func (j *judge) checkDCP(dir string) (world int) {
-	d := &dcpDir{listed: map[string]bool{}}
+	d := &dcpDir{dir: dir, listed: map[string]bool{}}
 	j.dcps[dir] = d
 	var shards []string
 	var ranks []int

@@ -3,63 +3,246 @@ package layout
 import (
 	"fmt"
 	"io"
+	"io/fs"
 	"path"
 	"regexp"
-	"slices"
-	"strconv"
 	"strings"
 
-	"github.com/ckptsync/ckptsync/sync/layout/format"
+	"github.com/ckptsync/ckptsync/commit"
+)
+
+// Names of DeepSpeed.
+const (
+	dsName      = "deepspeed"
+	dsLatest    = "latest"
+	dsUniversal = "latest_universal"
 )
 
 var (
-	zeroName  = regexp.MustCompile(`\A(bf16_)?zero_pp_rank_([0-9]{1,9})_mp_rank_([0-9]{1,9})_(model|optim)_states\.pt\z`)
-	modelName = regexp.MustCompile(`\Amp_rank_([0-9]{1,9})_model_states\.pt\z`)
+	dsPattern = mustCompile("global_step{step}")
+	// dsTagName takes the step's number from a tag of the user's own: the
+	// digits at its end, if a word before them or nothing else stands there.
+	dsTagName = regexp.MustCompile(`\A(?:.*[^0-9.])?([0-9]{1,18})(?:_universal)?\z`)
 )
 
-// maxLatest bounds the tag that DeepSpeed's latest holds, in bytes.
-const maxLatest = 4096
+// deepSpeed is the layout of DeepSpeed's own save_checkpoint: a directory for
+// each tag, beside the file latest that names one.
+type deepSpeed struct{}
 
-// checkDeepSpeed judges a DeepSpeed tree in the step, and reports whether
-// there is one: a file latest, or a directory with its files.
-func (h *hfJudge) checkDeepSpeed() bool {
-	tags := map[string]bool{}
-	for _, rel := range h.sorted {
-		dir, base := path.Split(rel)
-		if strings.Count(rel, "/") == 1 && (zeroName.MatchString(base) || modelName.MatchString(base)) {
-			tags[strings.TrimSuffix(dir, "/")] = true
+// Name implements Layout.
+func (deepSpeed) Name() string { return dsName }
+
+// Depth implements Layout.
+func (deepSpeed) Depth() int { return dsPattern.depth }
+
+// Match implements Layout. Any directory may be a tag; the number of one that
+// has none is 0.
+func (deepSpeed) Match(name string, dir bool) (Step, bool) {
+	if !dir || strings.Contains(name, "/") {
+		return Step{}, false
+	}
+	if s, ok := dsPattern.step(name, dir, dsName); ok {
+		return s, true
+	}
+	s := Step{Name: name, Dir: true, Layout: dsName}
+	if m := dsTagName.FindStringSubmatch(name); m != nil {
+		s.Number = digits(m[1])
+	}
+	return s, true
+}
+
+// Doubts implements Doubter.
+func (deepSpeed) Doubts(name string) bool {
+	_, ok, err := dsPattern.match(name)
+	return !ok || err != nil
+}
+
+// Spec implements Layout.
+func (deepSpeed) Spec() Spec {
+	return Spec{
+		Name:        dsName,
+		Description: "DeepSpeed save_checkpoint: ZeRO 1 to 3, pipelines, experts, and universal checkpoints",
+		Step:        dsPattern.text,
+		AnyOf:       [][]string{{"*_model_states.pt"}},
+		Exact:       []string{"*_optim_states.pt"},
+		Settle:      DefaultSettle,
+		Pointers:    []Pointer{{Path: dsLatest, Content: "{name}"}},
+		Code: "any directory with DeepSpeed's files is a step, whatever its tag, and digits at the tag's end are its number; the files' own counts say how " +
+			"many partitions and model states there are, no more and no fewer; a pipeline's layers, experts and offloaded tensors are " +
+			"there for every rank; all files are of one global step; of a universal checkpoint every parameter has its files",
+	}
+}
+
+// Probe implements Prober.
+func (deepSpeed) Probe(fsys fs.FS, s Step) Likeness {
+	entries, _ := fs.ReadDir(fsys, s.Name)
+	for _, d := range entries {
+		if isDeepSpeed(d.Name()) {
+			return Surely
 		}
 	}
-	if h.files["latest"] == nil {
-		if len(tags) > 0 {
-			h.missing("latest")
-			for tag := range tags {
-				h.checkTag(tag)
+	return Hardly
+}
+
+// Judge implements Layout.
+func (deepSpeed) Judge(fsys fs.FS, s Step) (Verdict, error) {
+	t, err := scan(fsys, s, nil)
+	if err != nil {
+		return Verdict{Step: s}, err
+	}
+	j := newJudge(t, nil)
+	j.checkFiles()
+	pointer := dsLatest
+	j.v.Strength, j.v.Settle = Weak, DefaultWeakSettle
+	if j.hasDir("zero") {
+		pointer = dsUniversal
+		j.universal()
+	} else {
+		tag := j.checkTag(".")
+		tag.resume()
+		if tag.counted && latestAllows(fsys, s.Name) { // the counts prove the set, the quiet that it is at rest
+			j.v.Strength, j.v.Settle = Strong, DefaultSettle
+		}
+	}
+	j.vouch(nil, nil)
+	j.v.Pointers = []commit.Pointer{{Path: pointer, Content: s.Name}}
+	return j.verdict(), nil
+}
+
+// latestAllows reports whether the root's latest names the tag, or is not
+// there: then it says nothing. It is written after rank 0's own files only.
+func latestAllows(fsys fs.FS, tag string) bool {
+	f, err := fsys.Open(dsLatest)
+	if err != nil {
+		return true
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxLatest))
+	return err == nil && strings.TrimSpace(string(b)) == tag
+}
+
+// resume says what the save resumes, and takes its metadata.
+func (t *dsTag) resume() {
+	t.v.Resume = commit.ResumeExact
+	if !t.optimizer {
+		t.v.Resume, t.v.Missing = commit.ResumeWeights, []string{"*_optim_states.pt"}
+	}
+	if t.steps >= 0 {
+		t.v.meta("global_steps", t.steps)
+	}
+	if t.world > 0 {
+		t.v.meta("world_size", int64(t.world))
+	}
+	if t.stage > 0 {
+		t.v.meta("zero_stage", int64(t.stage))
+	}
+}
+
+// hasDir reports whether the step holds a directory of that path.
+func (t *tree) hasDir(rel string) bool { return t.dirs[rel] }
+
+// universal judges what ds_to_universal writes: a directory of state files for
+// every parameter, and the model states beside them.
+func (j *judge) universal() {
+	if j.hasDir("tmp") {
+		j.reasonf("tmp is there: the conversion is under way, or was cut off")
+	}
+	states := map[string]map[string]bool{}
+	kinds := map[string]bool{"fp32.pt": true}
+	for _, rel := range j.sorted {
+		param, base := path.Split(strings.TrimPrefix(rel, "zero/"))
+		if !strings.HasPrefix(rel, "zero/") || param == "" || path.Ext(base) != ".pt" {
+			continue
+		}
+		param = strings.TrimSuffix(param, "/")
+		if states[param] == nil {
+			states[param] = map[string]bool{}
+		}
+		states[param][base] = true
+		if base == "exp_avg.pt" || base == "exp_avg_sq.pt" {
+			kinds[base] = true
+		}
+	}
+	tag := &dsTag{judge: j, dir: ".", zeroModel: ranks{}, steps: -1, params: map[string]bool{}}
+	for _, rel := range j.sorted {
+		if path.Dir(rel) == "." {
+			tag.take(rel)
+		}
+	}
+	tag.modelStates()
+	tag.contiguous(tag.model, max(1, tag.mps), tag.modelFile)
+	for param := range tag.params {
+		if states[param] == nil {
+			states[param] = map[string]bool{}
+		}
+	}
+	if len(states) == 0 {
+		j.absentf("missing zero/*/fp32.pt")
+	}
+	for param, have := range states {
+		for kind := range kinds {
+			if !have[kind] {
+				j.missing(path.Join("zero", param, kind))
 			}
 		}
-		return len(tags) > 0
 	}
-	tag, err := h.latest()
+	tag.optimizer = len(kinds) > 1
+	tag.resume()
+	if !tag.optimizer {
+		j.v.Missing = []string{"zero/*/exp_avg.pt"}
+	}
+}
+
+// dsTree is a DeepSpeed save directory inside a step: a file latest, and the
+// tag that it names. The tag's own name says nothing of the step: it counts
+// what the engine counts, and another framework's counter may be elsewhere.
+type dsTree struct {
+	tag *dsTag // that latest names; nil if there is none
+}
+
+// checkTree judges a DeepSpeed save directory, and returns nil if there is
+// none: neither a file latest, nor a directory with DeepSpeed's files.
+func (j *judge) checkTree(dir string) *dsTree {
+	tags := map[string]bool{}
+	for _, rel := range j.sorted {
+		if d := path.Dir(rel); d != "." && path.Dir(d) == dir && isDeepSpeed(path.Base(rel)) {
+			tags[path.Base(d)] = true
+		}
+	}
+	pointer := path.Join(dir, "latest")
+	if j.files[pointer] == nil {
+		if len(tags) == 0 {
+			return nil
+		}
+		t := &dsTree{}
+		j.missing(pointer)
+		for tag := range tags {
+			t.tag = j.checkTag(path.Join(dir, tag))
+		}
+		return t
+	}
+	t := &dsTree{}
+	tag, err := j.latest(pointer)
 	switch {
-	case h.broken["latest"]:
+	case j.broken[pointer]:
 	case err != nil:
-		h.spoil("latest", "latest: %v", err)
+		j.spoil(pointer, "%s: %v", pointer, err)
 	case !tags[tag]:
-		h.absentf("latest names %s, which holds no DeepSpeed files", tag)
+		j.absentf("%s names %s, which holds no DeepSpeed files", pointer, path.Join(dir, tag))
 	default:
-		h.checkTag(tag)
+		t.tag = j.checkTag(path.Join(dir, tag))
 	}
 	for other := range tags {
 		if other != tag && err == nil {
-			h.warnf("%s is not what latest names: it is left over from another save", other)
+			j.warnf("%s is not what latest names: it is left over from another save", path.Join(dir, other))
 		}
 	}
-	return true
+	return t
 }
 
 // latest reads DeepSpeed's pointer.
-func (h *hfJudge) latest() (string, error) {
-	f, err := h.open("latest")
+func (j *judge) latest(rel string) (string, error) {
+	f, err := j.open(rel)
 	if err != nil {
 		return "", err
 	}
@@ -75,173 +258,25 @@ func (h *hfJudge) latest() (string, error) {
 	return tag, nil
 }
 
-// ranks are the data-parallel ranks found for each model-parallel rank.
-type ranks map[int][]int
-
-func (r ranks) models() []int {
-	var out []int
-	for mp := range r {
-		out = append(out, mp)
+// checkDeepSpeed judges a DeepSpeed tree in the step, and reports whether
+// there is one.
+func (h *hfJudge) checkDeepSpeed() bool {
+	t := h.checkTree(".")
+	if t == nil {
+		return false
 	}
-	slices.Sort(out)
-	return out
+	if t.tag != nil {
+		h.world = max(h.world, t.tag.world)
+		h.ownScheduler, h.plainWeights = t.tag.ownScheduler, t.tag.plainWeights()
+	}
+	return true
 }
 
-// checkTag judges the files of one save: model states of every rank that
-// writes them, and the optimizer's partitions of all ranks.
-func (h *hfJudge) checkTag(tag string) {
-	model, zeroModel, optim := []int{}, ranks{}, ranks{}
-	prefix, samples := "", []string(nil)
-	for _, rel := range h.sorted {
-		dir, base := path.Split(rel)
-		if dir != tag+"/" {
-			continue
-		}
-		if m := modelName.FindStringSubmatch(base); m != nil {
-			mp, _ := strconv.Atoi(m[1])
-			model = append(model, mp)
-		} else if m := zeroName.FindStringSubmatch(base); m != nil {
-			dp, _ := strconv.Atoi(m[2])
-			mp, _ := strconv.Atoi(m[3])
-			if m[4] == "model" {
-				zeroModel[mp] = append(zeroModel[mp], dp)
-				continue
-			}
-			optim[mp] = append(optim[mp], dp)
-			prefix, samples = m[1], append(samples, rel)
-		}
+// digits is the value of at most 18 digits.
+func digits(s string) int64 {
+	var n int64
+	for i := range len(s) {
+		n = n*10 + int64(s[i]-'0')
 	}
-	h.plainWeights = len(zeroModel) == 0 // ZeRO-3 alone may write none
-	mps := h.modelState(h.sampleModel(tag, model, zeroModel))
-	h.checkOptim(tag, prefix, optim, h.partitions(samples), mps)
-	h.checkModel(tag, model, zeroModel, optim, mps)
-}
-
-// sampleModel names one file of model states that is there and whole.
-func (h *hfJudge) sampleModel(tag string, model []int, zero ranks) string {
-	for _, mp := range model {
-		if rel := modelFile(tag, mp); !h.broken[rel] {
-			return rel
-		}
-	}
-	for mp, dps := range zero {
-		for _, dp := range dps {
-			if rel := zeroModelFile(tag, dp, mp); !h.broken[rel] {
-				return rel
-			}
-		}
-	}
-	return ""
-}
-
-func modelFile(tag string, mp int) string {
-	return fmt.Sprintf("%s/mp_rank_%02d_model_states.pt", tag, mp)
-}
-
-func zeroModelFile(tag string, dp, mp int) string {
-	return fmt.Sprintf("%s/zero_pp_rank_%d_mp_rank_%02d_model_states.pt", tag, dp, mp)
-}
-
-// modelState reads what a file of model states says of the world, and returns
-// how many model-parallel ranks there are; 0 if it does not say.
-func (h *hfJudge) modelState(rel string) (mps int) {
-	v := h.torchObject(rel)
-	if v == nil {
-		return 0
-	}
-	dp, _ := lookupInt(v, "dp_world_size")
-	mps, _ = lookupInt(v, "mp_world_size")
-	h.world = max(h.world, dp*mps)
-	if s, ok := format.Lookup(v, "lr_scheduler"); ok && s == nil {
-		h.ownScheduler = true
-	}
-	return mps
-}
-
-// checkOptim judges the optimizer's partitions: want of them, if that is
-// known, for each of mps model-parallel ranks, and exactly so many.
-func (h *hfJudge) checkOptim(tag, prefix string, optim ranks, want, mps int) {
-	name := func(dp, mp int) string {
-		return fmt.Sprintf("%s/%szero_pp_rank_%d_mp_rank_%02d_optim_states.pt", tag, prefix, dp, mp)
-	}
-	if len(optim) == 0 {
-		if !h.optimizerInModel(tag) {
-			h.absentf("missing %s/*_optim_states.pt", tag)
-		}
-		return
-	}
-	known := want
-	for _, have := range optim {
-		want = max(want, len(have), slices.Max(have)+1)
-	}
-	if known > 0 && want > known {
-		h.reasonf("%s holds the partitions of %d ranks where its own count says %d: some are left over from another save", tag, want, known)
-	}
-	world := 0
-	h.contiguous(optim.models(), mps, func(mp int) string { return name(0, mp) })
-	for mp, have := range optim {
-		world += h.contiguous(have, want, func(dp int) string { return name(dp, mp) })
-	}
-	h.world = max(h.world, world)
-}
-
-// checkModel judges the model states: of ZeRO-3 one of every rank, else one
-// of every model-parallel rank.
-func (h *hfJudge) checkModel(tag string, model []int, zero, optim ranks, mps int) {
-	if len(zero) > 0 {
-		for _, mp := range zero.models() {
-			want := 0
-			if have := optim[mp]; len(have) > 0 {
-				want = slices.Max(have) + 1
-			}
-			h.contiguous(zero[mp], want, func(dp int) string { return zeroModelFile(tag, dp, mp) })
-		}
-		return
-	}
-	if have := optim.models(); len(have) > 0 {
-		mps = max(mps, have[len(have)-1]+1)
-	}
-	h.contiguous(model, max(mps, 1), func(mp int) string { return modelFile(tag, mp) })
-}
-
-// maxSamples bounds how many files are asked for a count that all should have.
-const maxSamples = 4
-
-// partitions reads how many partitions the optimizer's state was cut into; 0
-// if that cannot be read. Rank 0's file, the first, cannot be a left-over.
-func (h *hfJudge) partitions(files []string) int {
-	for _, rel := range files[:min(len(files), maxSamples)] {
-		if state, ok := format.Lookup(h.torchObject(rel), "optimizer_state_dict"); ok {
-			if n, ok := lookupInt(state, "partition_count"); ok {
-				return n
-			}
-		}
-	}
-	return 0
-}
-
-// optimizerInModel reports whether the model states of a save without ZeRO
-// hold the optimizer's state.
-func (h *hfJudge) optimizerInModel(tag string) bool {
-	v := h.torchObject(tag + "/mp_rank_00_model_states.pt")
-	o, ok := format.Lookup(v, "optimizer")
-	return ok && o != nil
-}
-
-// torchObject reads the pickle of a file that is whole; nil if it cannot be
-// read or is too large.
-func (h *hfJudge) torchObject(rel string) any {
-	if h.files[rel] == nil || h.broken[rel] {
-		return nil
-	}
-	f, err := h.open(rel)
-	if err != nil {
-		return nil
-	}
-	defer f.Close()
-	v, err := format.TorchObject(f, f.size, format.UnpickleOptions{})
-	if err != nil {
-		return nil
-	}
-	return v
+	return n
 }

@@ -83,14 +83,18 @@ func TestAutoAsksTheContent(t *testing.T) {
 
 func TestChoose(t *testing.T) {
 	mine := layout.Spec{Name: "mine", Step: "m{step}"}
+	var builtin []string
+	for _, l := range layout.Builtins() {
+		builtin = append(builtin, l.Name())
+	}
 	for name, c := range map[string]struct {
 		name  string
 		specs []layout.Spec
 		want  []string
 		err   string
 	}{
-		"auto":    {"auto", []layout.Spec{mine}, []string{"mine", "hf-trainer"}, ""},
-		"default": {"", nil, []string{"hf-trainer"}, ""},
+		"auto":    {"auto", []layout.Spec{mine}, append([]string{"mine"}, builtin...), ""},
+		"default": {"", nil, builtin, ""},
 		"custom":  {"mine", []layout.Spec{mine}, []string{"mine"}, ""},
 		"generic": {"generic", []layout.Spec{mine}, nil, `layout "generic" needs to be told what a step is`},
 		"unknown": {"yours", []layout.Spec{mine}, nil, `layout "yours" is not known; there are auto, mine, hf-trainer`},

@@ -1,0 +1,268 @@
+package layout
+
+import (
+	"io/fs"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/ckptsync/ckptsync/commit"
+)
+
+const (
+	dcpName     = "dcp"
+	titanName   = "torchtitan"
+	dcpMetadata = ".metadata"
+	hfIndex     = "model.safetensors.index.json"
+)
+
+var (
+	dcpPattern   = mustCompile("*{step}")
+	titanPattern = mustCompile("step-{step}")
+	// dcpStepName are the names that people give such directories: a word and a
+	// number, after an epoch's perhaps, or a number alone.
+	dcpStepName = regexp.MustCompile(`\A(?i)(?:(?:epoch|ep)[-_=]?[0-9]{1,9}[-_]?)?` +
+		`(?:(?:checkpoints?|ckpt|global_?steps?|steps?|iteration|iter|it|epoch|ep|ba|batch|save|state|update)[-_=]?)?([0-9]{1,18})\z`)
+	// hfShardName is what DCP's writer of Hugging Face files calls one: the
+	// number of the rank's shard, of the file, and of all files.
+	hfShardName = regexp.MustCompile(`\Ashard-([0-9]{1,9})-model-([0-9]{1,9})-of-([0-9]{1,9})\.safetensors\z`)
+)
+
+// dcp is the layout of torch.distributed.checkpoint, written by the user's own
+// trainer.
+type dcp struct{}
+
+// Name implements Layout.
+func (dcp) Name() string { return dcpName }
+
+// Depth implements Layout.
+func (dcp) Depth() int { return dcpPattern.depth }
+
+// Match implements Layout.
+func (dcp) Match(name string, dir bool) (Step, bool) {
+	m := dcpStepName.FindStringSubmatch(name)
+	if !dir || m == nil {
+		return Step{}, false
+	}
+	return Step{Name: name, Number: digits(m[1]), Dir: true, Layout: dcpName}, true
+}
+
+// Doubts implements Doubter.
+func (dcp) Doubts(string) bool { return true }
+
+// Spec implements Layout.
+func (dcp) Spec() Spec {
+	return Spec{
+		Name:        dcpName,
+		Description: "PyTorch distributed checkpoint (torch.distributed.checkpoint), saved by a trainer of one's own",
+		Step:        dcpPattern.text,
+		AnyOf:       [][]string{{dcpMetadata, "__*.metadata", "shard-*.safetensors", hfIndex}},
+		Settle:      DefaultSettle,
+		Code: "a directory is a step if its name is a word such as step, iter or checkpoint and a number, or a number alone, and it holds such a " +
+			"checkpoint; every file that .metadata names (or every rank's own, where there is no common one) is there and exactly as long as it " +
+			"says; none is newer; names of the items tell whether an optimizer is in it",
+	}
+}
+
+// Probe implements Prober.
+func (dcp) Probe(fsys fs.FS, s Step) Likeness {
+	like := Hardly
+	for _, base := range namesIn(fsys, s.Name) {
+		switch {
+		case base == dcpMetadata, rankMetadata.MatchString(base), distcpName.MatchString(base), hfShardName.MatchString(base):
+			like = max(like, Maybe)
+		case foreignToDCP[base]:
+			return Hardly
+		}
+	}
+	return like
+}
+
+// foreignToDCP are files that say that a directory with a distributed
+// checkpoint is another framework's.
+var foreignToDCP = map[string]bool{
+	"metadata.json": true, "common.pt": true, "train_state.pt": true, "run_config.yaml": true, "meta.pt": true, hfState: true,
+}
+
+// namesIn are the names in a directory; none if it cannot be listed.
+func namesIn(fsys fs.FS, dir string) []string {
+	entries, _ := fs.ReadDir(fsys, dir)
+	out := make([]string, len(entries))
+	for i, d := range entries {
+		out[i] = d.Name()
+	}
+	return out
+}
+
+// Judge implements Layout.
+func (dcp) Judge(fsys fs.FS, s Step) (Verdict, error) {
+	t, err := scan(fsys, s, nil)
+	if err != nil {
+		return Verdict{Step: s}, err
+	}
+	j := newJudge(t, nil)
+	j.checkFiles()
+	j.checkIndexes()
+	d := j.dcpStep()
+	switch {
+	case d == nil, !d.known:
+	case !d.hasPart(optimizerParts...):
+		j.v.Resume, j.v.Missing = commit.ResumeWeights, []string{"an optimizer in " + list(d.evidence)}
+	}
+	return j.verdict(), nil
+}
+
+// optimizerParts are names that trainers give an optimizer's state.
+var optimizerParts = []string{
+	"optimizer", "optim", "optimizers", "opt", "optimizer_state", "optim_state", "optimizer_states", "opt_state",
+	"optimizer_state_dict", "optim_state_dict", "exp_avg", "momentum_buffer",
+}
+
+// dcpStep judges a step that is a distributed checkpoint itself, in torch's
+// own format or as Hugging Face files; it returns nil for the latter.
+func (j *judge) dcpStep() *dcpDir {
+	j.v.Strength, j.v.Settle = Proof, DefaultSettle
+	if files := j.hfShards("."); j.files[dcpMetadata] == nil && (len(files) > 0 || j.files[hfIndex] != nil) {
+		j.hfWriter()
+		return nil
+	}
+	j.checkDCPs() // those further down too
+	if j.dcps["."] == nil {
+		j.checkDCP(".")
+	}
+	d := j.dcps["."]
+	j.vouchFor(d.evidence, d.covers)
+	if d.world > 0 {
+		j.v.meta("world_size", int64(d.world))
+	}
+	return d
+}
+
+// hfShards are the files in a directory that DCP's writer of Hugging Face
+// files wrote for single ranks.
+func (j *judge) hfShards(dir string) []string {
+	var out []string
+	for _, rel := range j.sorted {
+		if path.Dir(rel) == dir && hfShardName.MatchString(path.Base(rel)) {
+			out = append(out, rel)
+		}
+	}
+	return out
+}
+
+// hfWriter judges a step in Hugging Face files: whole ones with an index,
+// which is written last, and each rank's shards, beside which nothing is.
+func (j *judge) hfWriter() {
+	j.v.Strength, j.v.Settle = Weak, DefaultWeakSettle
+	j.v.Resume, j.v.Missing = commit.ResumeWeights, []string{"an optimizer: these are weights for other programs"}
+	sharded := "."
+	if j.hasDir("sharded") {
+		sharded = "sharded"
+	}
+	if files := j.hfShards(sharded); len(files) > 0 {
+		j.checkHFShards(sharded, files)
+	}
+	if j.files[hfIndex] == nil {
+		if sharded != "." {
+			j.missing(hfIndex)
+		}
+		j.vouch(nil, nil)
+		return
+	}
+	j.v.Strength, j.v.Settle = Strong, DefaultSettle
+	j.vouchFor([]string{hfIndex}, func(rel string) bool { return path.Ext(rel) == ".safetensors" })
+}
+
+// checkHFShards looks whether the ranks' shards are there together: numbers
+// without a gap, and every file that they speak of in at least one of them.
+func (j *judge) checkHFShards(dir string, files []string) {
+	var shards, parts []int
+	of, width := 0, 5
+	for _, rel := range files {
+		m := hfShardName.FindStringSubmatch(path.Base(rel))
+		shards, parts = append(shards, atoi(m[1])), append(parts, atoi(m[2]))
+		of, width = max(of, atoi(m[3])), len(m[1])
+	}
+	pad := func(n int) string { return strings.Repeat("0", max(0, width-len(strconv.Itoa(n)))) + strconv.Itoa(n) }
+	for k := range slices.Max(shards) {
+		if !slices.Contains(shards, k+1) {
+			j.absentf("missing %s", path.Join(dir, "shard-"+pad(k+1)+"-model-*-of-"+pad(of)+".safetensors"))
+		}
+	}
+	for i := range of {
+		if !slices.Contains(parts, i+1) {
+			j.absentf("missing %s", path.Join(dir, "shard-*-model-"+pad(i+1)+"-of-"+pad(of)+".safetensors"))
+		}
+	}
+}
+
+// torchtitan is the layout of torchtitan's trainer.
+type torchtitan struct{}
+
+// Name implements Layout.
+func (torchtitan) Name() string { return titanName }
+
+// Depth implements Layout.
+func (torchtitan) Depth() int { return titanPattern.depth }
+
+// Match implements Layout.
+func (torchtitan) Match(name string, dir bool) (Step, bool) {
+	if !dir {
+		return Step{}, false
+	}
+	return titanPattern.step(name, dir, titanName)
+}
+
+// Spec implements Layout.
+func (torchtitan) Spec() Spec {
+	return Spec{
+		Name:        titanName,
+		Description: "torchtitan: a distributed checkpoint for each step, the last one weights only by default",
+		Step:        titanPattern.text,
+		AnyOf:       [][]string{{dcpMetadata, "__*.metadata", hfIndex}},
+		Settle:      DefaultSettle,
+		Code: "judged as dcp is; exact resume needs optimizer, lr_scheduler, dataloader and train_state among the items that .metadata names; " +
+			"a last step in Hugging Face files is weights only",
+	}
+}
+
+// Probe implements Prober.
+func (torchtitan) Probe(fsys fs.FS, s Step) Likeness {
+	like := Hardly
+	for _, base := range namesIn(fsys, s.Name) {
+		switch {
+		case foreignToDCP[base]:
+			return Hardly
+		case base == dcpMetadata, distcpName.MatchString(base), rankMetadata.MatchString(base):
+			like = Surely
+		case base == hfIndex, base == "sharded", hfShardName.MatchString(base):
+			like = max(like, Maybe)
+		}
+	}
+	return like
+}
+
+// titanState are the items besides the model that torchtitan saves.
+var titanState = []string{"optimizer", "lr_scheduler", "dataloader", "train_state"}
+
+// Judge implements Layout.
+func (torchtitan) Judge(fsys fs.FS, s Step) (Verdict, error) {
+	t, err := scan(fsys, s, nil)
+	if err != nil {
+		return Verdict{Step: s}, err
+	}
+	j := newJudge(t, nil)
+	j.checkFiles()
+	j.checkIndexes()
+	if d := j.dcpStep(); d != nil && d.known {
+		j.v.Resume = commit.ResumeExact
+		for _, item := range titanState {
+			if !d.has(item) {
+				j.v.Resume, j.v.Missing = commit.ResumeWeights, append(j.v.Missing, item)
+			}
+		}
+	}
+	return j.verdict(), nil
+}
