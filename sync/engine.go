@@ -32,7 +32,8 @@ type Engine struct {
 
 	// The publisher's alone.
 	attached  bool
-	revisions map[int64]int // next free revision of this attempt, by step number
+	revisions map[int64]int    // next free revision of this attempt, by step number
+	unmarked  map[int64]sealed // what was sealed and not committed yet, by step number
 	remarked  time.Time
 	probed    bool
 
@@ -84,7 +85,7 @@ func New(cfg Config) (*Engine, error) {
 	e := &Engine{
 		cfg: cfg, store: store, up: upload.New(cfg.Bucket, cfg.Concurrency, cfg.Memory),
 		finder: layout.NewFinder(cfg.Layouts...), layouts: map[string]layout.Layout{},
-		lives: map[string]*life{}, noticed: map[string]string{},
+		lives: map[string]*life{}, noticed: map[string]string{}, unmarked: map[int64]sealed{},
 	}
 	for _, l := range cfg.Layouts {
 		e.layouts[l.Name()] = l
@@ -279,6 +280,7 @@ func (e *Engine) publish(ctx context.Context, l *life) error {
 		return e.broken(ctx, l, err)
 	}
 	e.cfg.hook("committed")
+	delete(e.unmarked, m.Step)
 	return e.commit(ctx, l, m.ID, true, nil)
 }
 

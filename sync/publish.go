@@ -283,15 +283,25 @@ func (e *Engine) verifyJournal(ctx context.Context, j *journal, l *life) error {
 	return nil
 }
 
-// seal writes the part manifest. If an earlier process sealed this revision
-// with the same content, that seal counts; if with other content, the step
-// goes to the next revision.
+// sealed is a part manifest whose marker is not known to be there.
+type sealed struct {
+	m   *commit.Manifest
+	ref commit.PartRef
+}
+
+// seal writes the part manifest. If this process or an earlier one sealed the
+// step with the same content, and could not write its marker, that seal counts;
+// if with other content, the step goes to the next revision.
 func (e *Engine) seal(ctx context.Context, l *life, files []commit.File) (*commit.Manifest, commit.PartRef, error) {
+	if s, ok := e.unmarked[l.step.Number]; ok && s.m.Attempt == e.st.Attempt && s.m.Name == l.step.Name && sameFiles(s.m.Files, files) {
+		return s.m, s.ref, nil
+	}
 	for {
 		m := e.newManifest(l, files)
 		ref, err := e.store.PutManifest(ctx, m)
 		if err == nil {
 			e.used(m.ID)
+			e.unmarked[m.Step] = sealed{m, ref}
 			return m, ref, nil
 		}
 		var exists *commit.ManifestExistsError
@@ -300,6 +310,7 @@ func (e *Engine) seal(ctx context.Context, l *life, files []commit.File) (*commi
 		}
 		e.used(m.ID)
 		if was := exists.Manifest; was != nil && was.Name == m.Name && sameFiles(was.Files, files) {
+			e.unmarked[m.Step] = sealed{was, exists.Ref}
 			return was, exists.Ref, nil
 		}
 	}
