@@ -166,8 +166,12 @@ func pace(tick chan<- struct{}, every time.Duration, times int) {
 func TestCompleteIsGivenTime(t *testing.T) {
 	const stall = 100 * time.Millisecond
 	f := newFake(t)
-	b := f.open("", Options{Stall: stall})
-	u, parts := sendParts(t, b, "k", content(blob.MinPart+1))
+	body := content(blob.MinPart + 1)
+	began, parts := sendParts(t, f.open("", Options{}), "k", body)
+	u, err := f.open("", Options{Stall: stall}).Upload(t.Context(), "k", began.ID(), &blob.UploadOptions{Size: body.Size(), PartSize: blob.MinPart})
+	if err != nil {
+		t.Fatal(err)
+	}
 	f.on(func(c *call) bool {
 		if c.Op == "CompleteMultipartUpload" {
 			<-time.After(3 * stall)
