@@ -298,7 +298,7 @@ func (e *Engine) skips(m *commit.Manifest, rel string) bool {
 	if l == nil {
 		return false
 	}
-	v, err := l.Judge(e.cfg.fsys(e.cfg.Root), stepOf(m))
+	v, err := l.Judge(e.fsys(), stepOf(m))
 	return err == nil && skipper(v.Skip)(rel)
 }
 
@@ -373,11 +373,13 @@ func (e *Engine) finish(ctx context.Context, id commit.ID) error {
 		e.notice(id.String(), fmt.Sprintf("a part manifest of an earlier start cannot be used: %v", err))
 		return nil
 	}
-	mark, err := commit.NewMarker(e.store.Run(), []*commit.Manifest{m}, []commit.PartRef{ref})
-	if err != nil {
-		return err
+	mark, err := e.mark(ctx, m, ref)
+	var lost *lenderError
+	if errors.As(err, &lost) {
+		e.notice(id.String(), err.Error())
+		return nil
 	}
-	if err := e.store.PutMarker(ctx, mark); err != nil {
+	if err != nil {
 		return &UnreachableError{err}
 	}
 	e.cfg.Reporter.Report(StageChanged{Step: m.Name, Number: m.Step, Stage: Committed, ID: id, Fresh: true, Files: mark.Files, Bytes: mark.Bytes})

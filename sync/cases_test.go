@@ -324,7 +324,7 @@ func (w *world) watching(interval time.Duration, do func(), want ...string) {
 
 func TestO40NoEventsAtAll(t *testing.T) {
 	w := newWorld(t)
-	w.tune = func(c *Config) { c.events = func(string) (*watch.Watcher, error) { return nil, nil } }
+	w.tune = func(c *Config) { c.events = func() (*watch.Watcher, error) { return nil, nil } }
 	w.watching(20*time.Millisecond, func() { w.step(100) }, "checkpoint-100")
 	w.wantCommits("100-a1-r0")
 }
@@ -332,7 +332,7 @@ func TestO40NoEventsAtAll(t *testing.T) {
 func TestO41InotifyLimitIsNamed(t *testing.T) {
 	w := newWorld(t)
 	w.tune = func(c *Config) {
-		c.events = func(string) (*watch.Watcher, error) {
+		c.events = func() (*watch.Watcher, error) {
 			return nil, fmt.Errorf("the limit of inotify instances is reached: %w", syscall.EMFILE)
 		}
 	}

@@ -48,7 +48,7 @@ type Config struct {
 	after   func(time.Duration) <-chan time.Time
 	capture func(root, name string, skip func(string) bool) (*tree.Tree, error)
 	fsys    func(root string) fs.FS
-	events  func(root string) (*watch.Watcher, error)
+	events  func() (*watch.Watcher, error)
 	hook    func(point string) // called at every point where a crash test may stop
 }
 

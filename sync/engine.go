@@ -30,6 +30,10 @@ type Engine struct {
 	layouts map[string]layout.Layout
 	lock    *flock.Flock
 
+	// only is the one entry of cfg.Root that counts, where the root that was
+	// named is itself a step; see stepBack.
+	only string
+
 	// The publisher's alone.
 	attached  bool
 	revisions map[int64]int    // next free revision of this attempt, by step number
@@ -174,7 +178,7 @@ func (e *Engine) taken(l *life) bool {
 // is complete as far as its own files say.
 func (e *Engine) judged(l *life) bool {
 	if l.verdict == nil {
-		v, err := e.layouts[l.step.Layout].Judge(e.cfg.fsys(e.cfg.Root), l.step)
+		v, err := e.layouts[l.step.Layout].Judge(e.fsys(), l.step)
 		if err != nil {
 			e.enter(l, Incomplete, "cannot be looked at: "+plain(err))
 			return false
@@ -271,12 +275,8 @@ func (e *Engine) publish(ctx context.Context, l *life) error {
 		return e.broken(ctx, l, err)
 	}
 	e.enter(l, Sealed)
-	marker, err := commit.NewMarker(e.store.Run(), []*commit.Manifest{m}, []commit.PartRef{ref})
-	if err != nil {
-		return err
-	}
 	e.cfg.hook("sealed")
-	if err := e.store.PutMarker(ctx, marker); err != nil {
+	if _, err := e.mark(ctx, m, ref); err != nil {
 		return e.broken(ctx, l, err)
 	}
 	e.cfg.hook("committed")

@@ -235,6 +235,16 @@ func (j *journal) forget(path string) {
 	}
 }
 
+// forgetAll drops all that was said about files, for later processes too.
+func (j *journal) forgetAll() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	clear(j.files)
+	clear(j.ups)
+	clear(j.parts)
+	return j.rewriteLocked(j.all())
+}
+
 // file is what was said about a file, if it was sent whole under this identity.
 func (j *journal) file(path string, id tree.Ident) (record, bool) {
 	path = jsonPath(path)

@@ -316,6 +316,47 @@ func (e *Engine) seal(ctx context.Context, l *life, files []commit.File) (*commi
 	}
 }
 
+// mark writes the commit marker, the point at which the step is committed. A
+// manifest that names objects of another commit (files that did not change) is
+// visible by now; so a lender that was retired before that is seen here (R11).
+func (e *Engine) mark(ctx context.Context, m *commit.Manifest, ref commit.PartRef) (*commit.Marker, error) {
+	for id := range lenders(m) {
+		lost, err := e.store.Lost(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		if lost != "" {
+			return nil, &lenderError{id, lost}
+		}
+	}
+	marker, err := commit.NewMarker(e.store.Run(), []*commit.Manifest{m}, []commit.PartRef{ref})
+	if err != nil {
+		return nil, err
+	}
+	return marker, e.store.PutMarker(ctx, marker)
+}
+
+// lenders are the other commits whose objects a manifest names.
+func lenders(m *commit.Manifest) map[commit.ID]bool {
+	out := map[commit.ID]bool{}
+	for i := range m.Files {
+		if o, ok := commit.ParseKey(m.Files[i].Object); ok && o.ID != m.ID {
+			out[o.ID] = true
+		}
+	}
+	return out
+}
+
+// lenderError says that a commit whose objects were borrowed is no more.
+type lenderError struct {
+	id  commit.ID
+	why string
+}
+
+func (e *lenderError) Error() string {
+	return fmt.Sprintf("it names files of commit %s, which is %s", e.id, e.why)
+}
+
 // sameFiles reports whether two manifests have the same content.
 func sameFiles(a, b []commit.File) bool {
 	return slices.EqualFunc(a, b, func(f, g commit.File) bool { return f.Path == g.Path && f.Same(&g) })
@@ -351,6 +392,10 @@ func (e *Engine) broken(ctx context.Context, l *life, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx) // interrupted; the hold and the journal stay
 	}
+	var lost *lenderError
+	if errors.As(err, &lost) {
+		return e.sendOwn(l, lost)
+	}
 	var ch *upload.ChangedError
 	if errors.As(err, &ch) {
 		e.cfg.Log.Info("step changed during its upload", "step", l.step.Name, "reason", ch.Error())
@@ -362,6 +407,19 @@ func (e *Engine) broken(ctx context.Context, l *life, err error) error {
 	e.mu.Unlock()
 	e.enter(l, Failed, err.Error())
 	return err
+}
+
+// sendOwn has the step sent again, with its own copy of what it had borrowed,
+// under the next revision.
+func (e *Engine) sendOwn(l *life, lost *lenderError) error {
+	j, err := e.journal(l.step.Name)
+	if err != nil {
+		return err
+	}
+	defer j.close()
+	delete(e.unmarked, l.step.Number)
+	e.cfg.Log.Info("borrowed files are sent after all", "step", l.step.Name, "reason", lost.Error())
+	return errors.Join(j.forgetAll(), e.again(l))
 }
 
 // backoff is how long a step that could not be committed is left alone; the

@@ -79,11 +79,15 @@ func (e *Engine) Restore(ctx context.Context, o RestoreOptions) (Restored, error
 		return res, err
 	}
 	e.cfg.hook("put aside")
-	return res, e.begin(*drawn)
+	if err := e.begin(*drawn); err != nil {
+		return res, err
+	}
+	return res, e.lend(ctx, res)
 }
 
 // bringBack restores, drawing an attempt for each commit that it tries.
 func (e *Engine) bringBack(ctx context.Context, o RestoreOptions, drawn **commit.Attempt) (Restored, error) {
+	e.stepBackFor(ctx)
 	p := o.Policy
 	if !o.ReadOnly {
 		p.MarkDamaged = e.markDamaged
@@ -93,7 +97,7 @@ func (e *Engine) bringBack(ctx context.Context, o RestoreOptions, drawn **commit
 		}
 	}
 	r, err := restore.Newest(ctx, restore.Options{
-		Store: e.store, To: e.cfg.Root, StateDir: e.cfg.StateDir, Selection: o.Selection,
+		Store: e.store, To: e.cfg.Root, StateDir: e.cfg.StateDir, Only: e.only, Selection: o.Selection,
 		Concurrency: 2 * e.cfg.Concurrency, MemoryBudget: e.cfg.Memory, Logger: e.cfg.Log, Progress: o.Progress,
 	}, p)
 	res := Restored{Result: r}
@@ -210,13 +214,16 @@ func (e *Engine) putAside(o RestoreOptions, res Restored) ([]restore.Moved, erro
 	if err != nil {
 		return nil, err
 	}
+	if e.only != "" {
+		return nil, nil // the run as of another step has been put aside with its directory
+	}
 	older := o.Step != nil || o.Before != nil || o.Attempt != 0
 	var aside []string
 	for _, s := range steps {
 		if !res.Nothing && (s.Number <= res.ID.Step || s.Name == res.Name) {
 			continue
 		}
-		v, err := e.layouts[s.Layout].Judge(e.cfg.fsys(e.cfg.Root), s)
+		v, err := e.layouts[s.Layout].Judge(e.fsys(), s)
 		switch {
 		case err != nil || len(v.Reasons) > 0:
 			why := "it cannot be looked at"
@@ -264,4 +271,37 @@ func (e *Engine) begin(a commit.Attempt) error {
 	e.mu.Unlock()
 	e.attached = false
 	return e.adopt(a, born)
+}
+
+// lend tells the journal of the new attempt where the restored files are in
+// the store, if the layout's saves add up: what the next step has in common
+// with this one is then named by its commit and not sent again.
+func (e *Engine) lend(ctx context.Context, res Restored) error {
+	if res.Nothing || !e.cumulative(res.Layout) {
+		return nil
+	}
+	m, err := e.manifest(ctx, res.ID)
+	if err != nil || m == nil {
+		return err
+	}
+	t, err := e.cfg.capture(e.cfg.Root, m.Name, nil)
+	if err != nil {
+		return nil //nolint:nilerr // then everything is sent again, which is no harm
+	}
+	j, err := e.journal(m.Name)
+	if err != nil {
+		return err
+	}
+	defer j.close()
+	for i := range m.Files {
+		f := &m.Files[i]
+		le, ok := t.Lookup(t.Rel(f.Path))
+		if !ok || f.Type != commit.TypeFile || le.Size != f.Size || le.Mod != f.MTime {
+			continue
+		}
+		if err := j.add(record{Kind: "file", Path: jsonPath(f.Path), Ident: &le.Ident, Object: f.Object, Chunk: f.Chunk, Digest: f.Digest}); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -148,7 +148,7 @@ func (e *Engine) untilSettled(waitFor func(*life) bool) time.Duration {
 // if nothing complete was left behind. A second signal is the caller's: it
 // cancels now, and Watch returns at once with its cause.
 func (e *Engine) Watch(ctx context.Context, now context.Context, grace time.Duration) error {
-	w, err := e.cfg.events(e.cfg.Root)
+	w, err := e.cfg.events()
 	if err != nil {
 		e.notice("inotify", err.Error())
 	}
@@ -223,7 +223,7 @@ func (e *Engine) watchOpen(w *watch.Watcher) {
 		}
 	}
 	e.mu.Unlock()
-	if err := w.Set(dirs); err != nil {
+	if err := w.Set(e.cfg.Root, dirs); err != nil {
 		e.notice("inotify", err.Error())
 	}
 }

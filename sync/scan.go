@@ -50,9 +50,21 @@ func (e *Engine) meet(steps []layout.Step) (now []*life, gone map[string]*life) 
 			e.lives[s.Name] = l
 			e.mu.Unlock()
 		}
+		e.renumber(l, s)
 		now = append(now, l)
 	}
 	return now, gone
+}
+
+// renumber gives a step whose number stands in its content the number that was
+// found there. One that is being published keeps its own: its publisher will
+// see that it changed.
+func (e *Engine) renumber(l *life, s layout.Step) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if l.hold == nil && l.step != s {
+		l.step, l.verdict = s, nil
+	}
 }
 
 // find lists the steps under the root, ascending by number. A root that is not
@@ -62,7 +74,8 @@ func (e *Engine) find() ([]layout.Step, error) {
 	if fi, err := os.Stat(e.cfg.Root); err != nil || !fi.IsDir() {
 		return nil, &RootError{Root: e.cfg.Root, Err: cmpErr(err)}
 	}
-	found, err := e.finder.Find(e.cfg.fsys(e.cfg.Root))
+	e.stepBack()
+	found, err := e.finder.Find(e.fsys())
 	if err != nil {
 		return nil, &RootError{Root: e.cfg.Root, Err: err}
 	}

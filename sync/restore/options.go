@@ -32,6 +32,10 @@ type Options struct {
 	// StateDir is ckptsync's own directory, beside the root and never inside
 	// it, nor around it. Empty: DefaultStateDir(To). The caller has locked it.
 	StateDir string
+	// Only, if not empty, is the one entry of To that is this run's: the step
+	// is a directory of which To is merely the parent. The state directory
+	// may then lie in To, beside that entry.
+	Only string
 	Selection
 
 	Concurrency  int   // ranges in flight; 0: DefaultConcurrency
@@ -117,7 +121,7 @@ func (o *Options) complete() error {
 	if o.StateDir, err = filepath.Abs(o.StateDir); err != nil {
 		return fmt.Errorf("restore: %w", err)
 	}
-	if err := apart(o.To, o.StateDir); err != nil {
+	if err := apart(filepath.Join(o.To, o.Only), o.StateDir); err != nil {
 		return err
 	}
 	if o.Concurrency <= 0 {

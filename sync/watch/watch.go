@@ -22,7 +22,6 @@ const debounce = 100 * time.Millisecond
 
 // Watcher turns file system events into hints. A nil Watcher never hints.
 type Watcher struct {
-	root  string
 	n     notifier
 	hints chan struct{}
 	done  chan struct{}
@@ -47,18 +46,18 @@ type inotify struct{ *fsnotify.Watcher }
 func (i inotify) events() <-chan fsnotify.Event { return i.Events }
 func (i inotify) errs() <-chan error            { return i.Errors }
 
-// New watches root. Without events the caller still has its scan interval, so
+// New gets ready to watch. Without events the caller still has its scan interval, so
 // an error of New or Set is worth a line to a person and no more.
-func New(root string) (*Watcher, error) {
+func New() (*Watcher, error) {
 	n, err := fsnotify.NewWatcher()
 	if err != nil {
 		return nil, limit(err, "")
 	}
-	return start(root, inotify{n}), nil
+	return start(inotify{n}), nil
 }
 
-func start(root string, n notifier) *Watcher {
-	w := &Watcher{root: root, n: n, hints: make(chan struct{}, 1), done: make(chan struct{}), watched: map[string]bool{}}
+func start(n notifier) *Watcher {
+	w := &Watcher{n: n, hints: make(chan struct{}, 1), done: make(chan struct{}), watched: map[string]bool{}}
 	w.ended.Add(1)
 	go w.loop()
 	return w
@@ -73,11 +72,11 @@ func (w *Watcher) Hints() <-chan struct{} {
 	return w.hints
 }
 
-// Set makes the directories (relative to the root; "." is the root) the ones
+// Set makes the directories (relative to root; "." is root itself) the ones
 // that are watched. Those added may have changed before they were watched: so
 // a newly added one is a hint. It returns an error, once, when a limit is hit;
 // what could be watched is.
-func (w *Watcher) Set(dirs []string) error {
+func (w *Watcher) Set(root string, dirs []string) error {
 	if w == nil {
 		return nil
 	}
@@ -85,7 +84,7 @@ func (w *Watcher) Set(dirs []string) error {
 	defer w.mu.Unlock()
 	want := make(map[string]bool, len(dirs))
 	for _, d := range dirs {
-		want[filepath.Join(w.root, filepath.FromSlash(d))] = true
+		want[filepath.Join(root, filepath.FromSlash(d))] = true
 	}
 	for d := range w.watched {
 		if !want[d] {

@@ -16,6 +16,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// root is where the fake notifier watches.
+const root = "/root"
+
 // fake is a notifier that a test drives.
 type fake struct {
 	ev    chan fsnotify.Event
@@ -61,20 +64,20 @@ func drain(w *Watcher) {
 
 func TestO41WatchLimit(t *testing.T) {
 	f := newFake(49)
-	w := start("/root", f)
+	w := start(f)
 	defer w.Close()
 	dirs := []string{"."}
 	for i := range 80 {
 		dirs = append(dirs, fmt.Sprintf("d%d", i))
 	}
-	err := w.Set(dirs)
+	err := w.Set(root, dirs)
 	if !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), "max_user_watches") || !strings.Contains(err.Error(), "not the disk") {
 		t.Fatalf("Set: %v, want the inotify limit named", err)
 	}
 	if len(w.watched) != 49 {
 		t.Errorf("%d watched, want 49: what can be watched is", len(w.watched))
 	}
-	if err := w.Set(dirs); err != nil {
+	if err := w.Set(root, dirs); err != nil {
 		t.Errorf("Set told the limit twice: %v", err)
 	}
 	if err := limit(syscall.EMFILE, ""); !strings.Contains(err.Error(), "max_user_instances") {
@@ -84,9 +87,9 @@ func TestO41WatchLimit(t *testing.T) {
 
 func TestO42OverflowIsAHint(t *testing.T) {
 	f := newFake(10)
-	w := start("/root", f)
+	w := start(f)
 	defer w.Close()
-	if err := w.Set([]string{"."}); err != nil {
+	if err := w.Set(root, []string{"."}); err != nil {
 		t.Fatal(err)
 	}
 	drain(w)
@@ -96,9 +99,9 @@ func TestO42OverflowIsAHint(t *testing.T) {
 
 func TestAddingIsAHintAndManyEventsAreOne(t *testing.T) {
 	f := newFake(10)
-	w := start("/root", f)
+	w := start(f)
 	defer w.Close()
-	if err := w.Set([]string{".", "a"}); err != nil {
+	if err := w.Set(root, []string{".", "a"}); err != nil {
 		t.Fatal(err)
 	}
 	<-w.Hints() // files may have been created in a before it was watched
@@ -111,7 +114,7 @@ func TestAddingIsAHintAndManyEventsAreOne(t *testing.T) {
 		t.Error("five events within the debounce gave two hints")
 	default:
 	}
-	if err := w.Set([]string{"."}); err != nil {
+	if err := w.Set(root, []string{"."}); err != nil {
 		t.Fatal(err)
 	}
 	if f.added[filepath.Join("/root", "a")] {
@@ -121,12 +124,12 @@ func TestAddingIsAHintAndManyEventsAreOne(t *testing.T) {
 
 func TestRealEvents(t *testing.T) {
 	root := t.TempDir()
-	w, err := New(root)
+	w, err := New()
 	if err != nil {
 		t.Skip("no inotify on this machine:", err)
 	}
 	defer w.Close()
-	if err := w.Set([]string{"."}); err != nil {
+	if err := w.Set(root, []string{"."}); err != nil {
 		t.Fatal(err)
 	}
 	<-w.Hints()
@@ -138,7 +141,7 @@ func TestRealEvents(t *testing.T) {
 
 func TestNilNeverHints(t *testing.T) {
 	var w *Watcher
-	if w.Hints() != nil || w.Set([]string{"."}) != nil || w.Close() != nil {
+	if w.Hints() != nil || w.Set("", []string{"."}) != nil || w.Close() != nil {
 		t.Error("a nil Watcher is to do nothing")
 	}
 }
