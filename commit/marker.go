@@ -93,23 +93,23 @@ func NewMarker(run string, manifests []*Manifest, refs []PartRef) (*Marker, erro
 	return m, m.validate()
 }
 
-// samePart checks that p, the manifest of node i, and first belong together.
-func (p *Manifest) samePart(first *Manifest, run string, i int, ref PartRef) error {
+// samePart checks that m, the manifest of node i, and first belong together.
+func (m *Manifest) samePart(first *Manifest, run string, i int, ref PartRef) error {
 	switch {
-	case p.Run != run:
-		return fmt.Errorf("node %d: its manifest is of run %q, not %q", i, p.Run, run)
-	case p.ID != first.ID:
-		return fmt.Errorf("node %d: its manifest is of commit %s, node 0's of %s", i, p.ID, first.ID)
-	case p.Node != i:
-		return fmt.Errorf("manifest %d is of node %d: manifests must be those of nodes 0, 1 … in order", i, p.Node)
-	case p.Name != first.Name:
-		return fmt.Errorf("node %d: it calls the step %s, node 0 calls it %s", i, short(p.Name), short(first.Name))
-	case p.Layout != first.Layout:
-		return fmt.Errorf("node %d: its layout is %q, node 0's is %q", i, p.Layout, first.Layout)
-	case p.Stamp != first.Stamp:
-		return fmt.Errorf("node %d: sealed under stamp %.60q, node 0 under %.60q: they are not of one save", i, p.Stamp, first.Stamp)
-	case ref.Node != p.Node || ref.Claim != p.Claim:
-		return fmt.Errorf("node %d: its reference is of node %d, claim %d, its manifest of claim %d", i, ref.Node, ref.Claim, p.Claim)
+	case m.Run != run:
+		return fmt.Errorf("node %d: its manifest is of run %q, not %q", i, m.Run, run)
+	case m.ID != first.ID:
+		return fmt.Errorf("node %d: its manifest is of commit %s, node 0's of %s", i, m.ID, first.ID)
+	case m.Node != i:
+		return fmt.Errorf("manifest %d is of node %d: manifests must be those of nodes 0, 1 … in order", i, m.Node)
+	case m.Name != first.Name:
+		return fmt.Errorf("node %d: it calls the step %s, node 0 calls it %s", i, short(m.Name), short(first.Name))
+	case m.Layout != first.Layout:
+		return fmt.Errorf("node %d: its layout is %q, node 0's is %q", i, m.Layout, first.Layout)
+	case m.Stamp != first.Stamp:
+		return fmt.Errorf("node %d: sealed under stamp %.60q, node 0 under %.60q: they are not of one save", i, m.Stamp, first.Stamp)
+	case ref.Node != m.Node || ref.Claim != m.Claim:
+		return fmt.Errorf("node %d: its reference is of node %d, claim %d, its manifest of claim %d", i, ref.Node, ref.Claim, m.Claim)
 	}
 	return nil
 }

@@ -1,7 +1,6 @@
 package commit
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -193,10 +192,4 @@ func (s *Store) Foreign(ctx context.Context) iter.Seq2[blob.Info, error] {
 			}
 		}
 	}
-}
-
-// sameBytes reports whether p, encoded, is body.
-func sameBytes(p any, body []byte, limit int) bool {
-	b, err := encode(p, limit)
-	return err == nil && bytes.Equal(b, body)
 }

@@ -183,9 +183,9 @@ func (s *suite) testUploadReplace(t *testing.T) {
 	u := s.begin(t, b, "up", threeParts)
 	stale := sendPart(t, u, first, threeParts, 1)
 	p2 := sendPart(t, u, body, threeParts, 2)
-	p3 := sendPart(t, u, first, threeParts, 3)
+	sendPart(t, u, first, threeParts, 3)
 	p1 := sendPart(t, u, body, threeParts, 1)
-	p3 = sendPart(t, u, body, threeParts, 3)
+	p3 := sendPart(t, u, body, threeParts, 3)
 	wantParts(t, u, p1, p2, p3)
 	if s.NoPartVersions == "" {
 		_, err := u.Complete(t.Context(), []blob.Part{stale, p2, p3})

@@ -84,7 +84,7 @@ func (f *File) Discard() {
 	if !f.done {
 		f.Close()
 	}
-	f.d.root.Remove(filepath.FromSlash(f.name))
+	_ = f.d.root.Remove(filepath.FromSlash(f.name)) // which is gone after Replace or Publish
 }
 
 // WriteFile makes name hold exactly data, replacing what was there.

@@ -179,12 +179,12 @@ func (s *stager) open(f *PlannedFile) (*fileJob, error) {
 			continue // part of a run that is reserved already
 		}
 		if err := reserve(out, f, c); err != nil {
-			j.close()
+			_ = j.close() // the file goes with the staging
 			return nil, err
 		}
 	}
 	if err := out.Truncate(f.Size); err != nil {
-		j.close()
+		_ = j.close()
 		return nil, err
 	}
 	if reuse {

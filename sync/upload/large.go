@@ -188,7 +188,7 @@ func (l *large) schedule(ctx context.Context, g *errgroup.Group) {
 	}
 	for _, n := range missing {
 		if ctx.Err() != nil {
-			l.closed(nil)
+			_ = l.closed(nil)
 			return
 		}
 		g.Go(func() error {

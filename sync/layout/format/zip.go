@@ -3,6 +3,7 @@ package format
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -61,7 +62,7 @@ func checkTorchZip(f file, res *Result) error {
 }
 
 func inPickle(err error) error {
-	if b, ok := err.(broken); ok {
+	if b, ok := errors.AsType[broken](err); ok {
 		return brokenf("data.pkl in it is %s", string(b))
 	}
 	return err
