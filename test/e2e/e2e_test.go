@@ -3,6 +3,7 @@ package e2e
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -144,6 +145,12 @@ func onS3(t *testing.T, r *rig) {
 	g := stores.Versitygw(t)
 	j := &job{t: t, rig: r, run: "s3", store: g.URL(g.Bucket(t, "checkpoints"), "team/a"), env: stores.Env()}
 	freshNode(t, j, inOptimizer, false)
+	stdout, _ := j.node().ckptsync(0, "doctor")
+	for _, check := range []string{"create-if-absent", "multipart", "delete", "unfinished uploads", "run"} {
+		if !regexp.MustCompile(`(?m)^ok +` + check + ` `).MatchString(stdout) {
+			t.Errorf("doctor does not find %s well:\n%s", check, stdout)
+		}
+	}
 }
 
 // nodeComesBack: the node dies and boots again, its disk as it was. The torn
