@@ -43,11 +43,14 @@ func (automodel) Spec() Spec {
 		Forbidden:   []string{automodelMarker},
 		Exact:       []string{"optim/**", "rng/*.pt", "dataloader/*.pt", "step_scheduler.pt"},
 		Settle:      DefaultWeakSettle,
-		Pointers:    []Pointer{{Path: "LATEST.txt", Content: "{name}"}},
+		Pointers:    []Pointer{{Path: "LATEST", Content: "{name}", Link: true}},
 		Code: "the distributed checkpoints in model/ and optim/ hold what their .metadata says; files in rng/ and dataloader/ are there for every " +
-			"rank; LATEST, where it is a link, is not written by a restore, LATEST.txt is",
+			"rank",
 	}
 }
+
+// automodelRanked are the directories with a file for every rank.
+var automodelRanked = []string{"dataloader", "rng"}
 
 // automodelOwn are entries of a step that Automodel writes.
 var automodelOwn = map[string]bool{
@@ -88,25 +91,22 @@ func (automodel) Judge(fsys fs.FS, s Step) (Verdict, error) {
 		j.reasonf("%s is there: a save is under way, or was cut off", automodelMarker)
 	}
 	j.automodelModel()
-	ranked := map[string]bool{}
-	world := 0
-	for _, kind := range []string{"dataloader", "rng"} {
-		var have []int
+	ranked, world := map[string][]int{}, 0
+	for _, kind := range automodelRanked {
 		for _, rel := range j.sorted {
 			if n, ok := numbered(path.Base(rel), kind+"_dp_rank_", ".pt"); ok && path.Dir(rel) == kind {
-				have = append(have, n)
+				ranked[kind], world = append(ranked[kind], n), max(world, n+1)
 			}
 		}
-		if ranked[kind] = len(have) > 0; ranked[kind] {
-			name := func(r int) string { return fmt.Sprintf("%s/%s_dp_rank_%d.pt", kind, kind, r) }
-			world = max(world, j.contiguous(have, world, name))
-		}
+	}
+	for kind, have := range ranked {
+		j.contiguous(have, world, func(r int) string { return fmt.Sprintf("%s/%s_dp_rank_%d.pt", kind, kind, r) })
 	}
 	j.v.Resume = commit.ResumeExact
 	for _, need := range []struct {
 		name  string
 		there bool
-	}{{"optim", j.dcps["optim"] != nil}, {"rng", ranked["rng"]}, {"dataloader", ranked["dataloader"]},
+	}{{"optim", j.dcps["optim"] != nil}, {"rng", ranked["rng"] != nil}, {"dataloader", ranked["dataloader"] != nil},
 		{"step_scheduler.pt", j.files["step_scheduler.pt"] != nil}} {
 		if !need.there {
 			j.v.Resume, j.v.Missing = commit.ResumeWeights, append(j.v.Missing, need.name)
@@ -116,7 +116,7 @@ func (automodel) Judge(fsys fs.FS, s Step) (Verdict, error) {
 	// the others; that it was ever there, nobody can see.
 	j.vouch(nil, nil)
 	j.v.Strength, j.v.Settle = Strong, DefaultWeakSettle
-	j.v.Pointers = []commit.Pointer{{Path: path.Join(path.Dir(s.Name), "LATEST.txt"), Content: path.Base(s.Name)}}
+	j.v.Pointers = []commit.Pointer{{Path: "LATEST", Content: s.Name, Link: true}}
 	return j.verdict(), nil
 }
 

@@ -78,7 +78,7 @@ func (j *judge) checkTag(dir string) *dsTag {
 		}
 	}
 	t.modelStates()
-	t.optimizer = len(t.optim)+len(t.expOptim) > 0
+	t.optimizer = t.optimizer || len(t.optim)+len(t.expOptim) > 0
 	known := t.partitions()
 	t.checkOptim(known)
 	t.checkModel()

@@ -52,7 +52,7 @@ func (nemo) Spec() Spec {
 		Forbidden:   []string{"/{stem}-unfinished"},
 		Settle:      DefaultSettle,
 		Code: "what is after .ckpt, .ckpt itself and -EMA are no part of the marker's name; the Megatron core checkpoint in weights/ is judged as " +
-			"megatron's; a file is judged by its format; a link <name>-last is not written by a restore",
+			"megatron's; a file is judged by its format; a restore writes the link <name>-last, by which NeMo finds where to resume",
 	}
 }
 
@@ -101,6 +101,9 @@ func (nemo) Judge(fsys fs.FS, s Step) (Verdict, error) {
 		j.vouch(nil, nil)
 		j.v.Evidence = []string{"."}
 		return j.verdict(), nil
+	}
+	if !strings.HasSuffix(s.Name, "-last") && !strings.HasSuffix(s.Name, "-end") {
+		j.v.Pointers = []commit.Pointer{{Path: s.Name + "-last", Content: s.Name, Link: true}}
 	}
 	j.checkDCPs()
 	if j.dcps["."] != nil || j.files[mcoreMetadata] != nil { // without weights/, as NeMo did at first

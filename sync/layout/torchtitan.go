@@ -124,11 +124,12 @@ var optimizerParts = []string{
 // own format or as Hugging Face files; it returns nil for the latter.
 func (j *judge) dcpStep() *dcpDir {
 	j.v.Strength, j.v.Settle = Proof, DefaultSettle
-	if files := j.hfShards("."); j.files[dcpMetadata] == nil && (len(files) > 0 || j.files[hfIndex] != nil) {
+	j.checkDCPs() // those further down too
+	files := len(j.hfShards(".")) > 0 || len(j.hfShards("sharded")) > 0 || j.files[hfIndex] != nil
+	if files && j.dcps["."] == nil && j.files[dcpMetadata] == nil {
 		j.hfWriter()
 		return nil
 	}
-	j.checkDCPs() // those further down too
 	if j.dcps["."] == nil {
 		j.checkDCP(".")
 	}

@@ -192,6 +192,15 @@ type Extent struct {
 
 // DCPMetadata returns a DCP ".metadata" that says where each item lies.
 func DCPMetadata(extents ...Extent) []byte {
+	return dcpMetadata(Global{"torch.distributed.checkpoint.metadata", "Metadata"}, extents, nil)
+}
+
+// MCoreMetadata is DCPMetadata of Megatron core's planner.
+func MCoreMetadata(extents ...Extent) []byte {
+	return dcpMetadata(Global{"megatron.core.dist_checkpointing.strategies.torch", "MCoreMetadata"}, extents, Dict{"mcore_data", Dict{}})
+}
+
+func dcpMetadata(class Global, extents []Extent, more Dict) []byte {
 	const meta, disk = "torch.distributed.checkpoint.metadata", "torch.distributed.checkpoint.filesystem"
 	sd, st := Dict{}, Dict{}
 	for _, e := range extents {
@@ -204,9 +213,9 @@ func DCPMetadata(extents ...Extent) []byte {
 		}}
 		st = append(st, idx, info)
 	}
-	return Pickle(4, Object{Class: Global{meta, "Metadata"}, Args: Tuple{}, State: Dict{
+	return Pickle(4, Object{Class: class, Args: Tuple{}, State: append(Dict{
 		"state_dict_metadata", sd, "planner_data", nil, "storage_data", st,
 		"storage_meta", Object{Class: Global{meta, "StorageMeta"}, Args: Tuple{}, State: Dict{"save_id", "0"}},
 		"version", nil,
-	}})
+	}, more...)})
 }
