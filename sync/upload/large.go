@@ -8,6 +8,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/zeebo/blake3"
 	"golang.org/x/sync/errgroup"
@@ -100,6 +101,30 @@ func (l *large) landed(ctx context.Context, up blob.Upload) (bool, error) {
 		}
 		parts[n] = p.Part
 	}
+	deadline := time.Now().Add(completing)
+	for {
+		ok, err := l.settle(ctx, up, parts)
+		if ok || err != nil || time.Now().After(deadline) {
+			return ok, err
+		}
+		select {
+		case <-time.After(completePoll):
+		case <-ctx.Done():
+			return false, context.Cause(ctx)
+		}
+	}
+}
+
+// A server may still be at the completion that a process asked for before it
+// died: it then knows the upload no more, and the object not yet. So long it is
+// waited for, before everything is sent again.
+const (
+	completing   = 10 * time.Second
+	completePoll = 100 * time.Millisecond
+)
+
+// settle looks once whether the object is there.
+func (l *large) settle(ctx context.Context, up blob.Upload, parts []blob.Part) (bool, error) {
 	info, err := l.u.bucket.Stat(ctx, l.f.Object)
 	if err == nil && info.Size != l.f.Ident.Size {
 		return false, nil

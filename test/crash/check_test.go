@@ -111,6 +111,11 @@ func (w *world) checkNotSentAgain() {
 			w.t.Fatal(err)
 		}
 		keys[o.Key] = true
+		version := fmt.Sprint(o.ETag, o.Size, o.ModTime)
+		if was, ok := w.wrote[o.Key]; ok && was != version {
+			w.t.Errorf("%s was written again: a key never carries two contents, and what is whole is not sent again", o.Key)
+		}
+		w.wrote[o.Key] = version
 		// data/<commit>/node-00000.<token>/<path>
 		if c := strings.SplitN(strings.TrimPrefix(o.Key, w.run+"/"), "/", 4); len(c) == 4 {
 			count[c[3]]++
@@ -124,22 +129,29 @@ func (w *world) checkNotSentAgain() {
 		if !keys[w.store().Key(l.Object)] {
 			w.t.Errorf("the journal says that %s was sent as %s, which is not there", l.Path, l.Object)
 		}
-		now[l.Path] = sentObj{string(l.Ident), count[l.Path]}
+		now[l.Path] = sentObj{l.Ident, count[l.Path]}
 	}
 	for path, was := range w.sent {
-		is, ok := now[path]
-		switch {
-		case !ok || is.ident == was.ident && count[path] > was.objects:
+		if !w.newest(path, was.ident) {
+			delete(w.sent, path) // the trainer has saved it again
+			continue
+		}
+		if is, ok := now[path]; !ok || count[path] > was.objects {
 			w.t.Errorf("%s was sent whole, and after a restart again: %d objects carry it, %d did (journal now: %v)", path, count[path], was.objects, is)
-		case is.ident != was.ident: // the trainer has saved it again
-			w.sent[path] = is
 		}
 	}
 	for path, is := range now {
-		if _, ok := w.sent[path]; !ok {
+		if _, ok := w.sent[path]; !ok && w.newest(path, is.ident) {
 			w.sent[path] = is
 		}
 	}
+}
+
+// newest reports whether a file is as the trainer saved it last.
+func (w *world) newest(path string, id ident) bool {
+	step, _, _ := strings.Cut(path, "/")
+	saves := w.tr.saves[step]
+	return len(saves) > 0 && saves[len(saves)-1][path].mtime == id.MTime
 }
 
 // checkUploads holds the number of objects of files that are sent in parts to

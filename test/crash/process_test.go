@@ -23,7 +23,7 @@ type process struct {
 func (w *world) start(command, root string, args ...string) *process {
 	w.t.Helper()
 	args = append([]string{
-		command, "--run", w.run, "--store", w.url, "--root", root, "--settle", "20ms", "--log-format", "json",
+		command, "--run", w.run, "--store", w.url, "--root", root, "--settle", "20ms", "--log-format", "json", "--log-level", "debug",
 	}, args...)
 	if command == "daemon" {
 		args = append(args, "--scan-interval", "100ms")
@@ -39,6 +39,7 @@ func (w *world) start(command, root string, args ...string) *process {
 	}
 	go func() { p.err = p.cmd.Wait(); close(p.done) }()
 	w.t.Cleanup(func() { p.kill() })
+	w.lives = append(w.lives, p)
 	return p
 }
 
