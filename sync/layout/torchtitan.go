@@ -135,6 +135,9 @@ func (j *judge) dcpStep() *dcpDir {
 	}
 	d := j.dcps["."]
 	j.vouchFor(d.evidence, d.covers)
+	if j.files[dcpMetadata] == nil { // each rank's own say nothing of how many there are
+		j.v.Strength, j.v.Settle = Weak, DefaultWeakSettle
+	}
 	if d.world > 0 {
 		j.v.meta("world_size", int64(d.world))
 	}
