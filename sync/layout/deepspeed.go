@@ -1,6 +1,7 @@
 package layout
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -9,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/ckptsync/ckptsync/commit"
+	"github.com/ckptsync/ckptsync/sync/layout/format"
 )
 
 // Names of DeepSpeed.
@@ -57,6 +59,42 @@ func (deepSpeed) Doubts(name string) bool {
 	return !ok || err != nil
 }
 
+// hasNumber reports whether the tag itself holds the step's number.
+func (deepSpeed) hasNumber(name string) bool {
+	return dsTagName.MatchString(name)
+}
+
+// Number implements Numberer: of a tag without a number, as best, the engine's
+// count of steps.
+func (l deepSpeed) Number(fsys fs.FS, s Step) (int64, error) {
+	if l.hasNumber(s.Name) {
+		return s.Number, nil
+	}
+	for _, base := range namesIn(fsys, s.Name) {
+		if !modelName.MatchString(base) && !zeroName.MatchString(base) || !strings.HasSuffix(base, "_model_states.pt") {
+			continue
+		}
+		f, err := (&tree{fsys: fsys, step: s}).open(base)
+		if err != nil {
+			return 0, err
+		}
+		defer f.Close()
+		v, err := format.TorchObject(f, f.size, format.UnpickleOptions{})
+		if err != nil {
+			return 0, fmt.Errorf("%s: %w", base, err)
+		}
+		if n, ok := lookupInt(v, "global_steps"); ok {
+			return int64(n), nil
+		}
+		return 0, fmt.Errorf("%s says no global_steps", base)
+	}
+	return 0, errors.New("no file of model states is there yet")
+}
+
+// yields reports whether a step stands under the name for a while only: a tag
+// without a number is saved anew.
+func (l deepSpeed) yields(name string) bool { return !l.hasNumber(name) }
+
 // Spec implements Layout.
 func (deepSpeed) Spec() Spec {
 	return Spec{
@@ -67,7 +105,7 @@ func (deepSpeed) Spec() Spec {
 		Exact:       []string{"*_optim_states.pt"},
 		Settle:      DefaultSettle,
 		Pointers:    []Pointer{{Path: dsLatest, Content: "{name}"}},
-		Code: "any directory with DeepSpeed's files is a step, whatever its tag, and digits at the tag's end are its number; the files' own counts say how " +
+		Code: "any directory with DeepSpeed's files is a step, whatever its tag; digits at the tag's end are its number, else the global steps in it; the files' own counts say how " +
 			"many partitions and model states there are, no more and no fewer; a pipeline's layers, experts and offloaded tensors are " +
 			"there for every rank; all files are of one global step; of a universal checkpoint every parameter has its files",
 	}
@@ -85,7 +123,7 @@ func (deepSpeed) Probe(fsys fs.FS, s Step) Likeness {
 }
 
 // Judge implements Layout.
-func (deepSpeed) Judge(fsys fs.FS, s Step) (Verdict, error) {
+func (l deepSpeed) Judge(fsys fs.FS, s Step) (Verdict, error) {
 	t, err := scan(fsys, s, nil)
 	if err != nil {
 		return Verdict{Step: s}, err
@@ -100,6 +138,9 @@ func (deepSpeed) Judge(fsys fs.FS, s Step) (Verdict, error) {
 	} else {
 		tag := j.checkTag(".")
 		tag.resume()
+		if tag.steps != s.Number && !l.hasNumber(s.Name) && len(j.reasons) == 0 {
+			j.reasonf("%s holds global step %d, where the step was found to be %d: it is being saved again", s.Name, tag.steps, s.Number)
+		}
 		if tag.counted && latestAllows(fsys, s.Name) { // the counts prove the set, the quiet that it is at rest
 			j.v.Strength, j.v.Settle = Strong, DefaultSettle
 		}

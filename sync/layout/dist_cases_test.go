@@ -284,14 +284,34 @@ func TestDeepSpeedLatest(t *testing.T) {
 			t.Errorf("latest %q: strength %d, metadata %v", text, v.Strength, v.Metadata)
 		}
 	}
+	// A tag without a number has that of the engine's steps, and counts while no
+	// other has a higher one.
 	fsys = fstest.MapFS{}
-	put(fsys, "u", 0, append(layouttest.UniversalFiles("a", "b"), layouttest.File{Name: "tmp/x/0", Data: []byte("x")}))
-	delete(fsys, "u/zero/b/exp_avg.pt")
-	wantReasons(t, judgeAuto(t, fsys, "u"), "missing zero/b/exp_avg.pt", "tmp is there: the conversion is under way, or was cut off")
-	delete(fsys, "u/zero/b/exp_avg_sq.pt")
-	delete(fsys, "u/zero/b/fp32.pt")
-	delete(fsys, "u/tmp/x/0")
-	wantReasons(t, judgeAuto(t, fsys, "u"), "missing zero/b/exp_avg.pt", "missing zero/b/exp_avg_sq.pt", "missing zero/b/fp32.pt")
+	put(fsys, "best", 0, layouttest.DeepSpeedFiles(layouttest.DeepSpeedSave{Step: 7, World: 2, MP: 1, Stage: 2}))
+	v := judgeAuto(t, fsys, "best")
+	wantReasons(t, v)
+	if v.Step.Number != 7 {
+		t.Errorf("number %d", v.Step.Number)
+	}
+	again, err := named(t, "deepspeed").Judge(fsys, layout.Step{Name: "best", Number: 6, Dir: true, Layout: "deepspeed"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantReasons(t, again, "best holds global step 7, where the step was found to be 6: it is being saved again")
+	put(fsys, "global_step9", time.Hour, layouttest.DeepSpeedFiles(layouttest.DeepSpeedSave{Step: 9, World: 2, MP: 1, Stage: 2}))
+	steps, ignored := names(auto(t, fsys))
+	if d := cmp.Diff([]string{"global_step9"}, steps); d != "" || len(ignored) != 1 {
+		t.Error(d, ignored)
+	}
+
+	fsys = fstest.MapFS{}
+	put(fsys, "u5", 0, append(layouttest.UniversalFiles("a", "b"), layouttest.File{Name: "tmp/x/0", Data: []byte("x")}))
+	delete(fsys, "u5/zero/b/exp_avg.pt")
+	wantReasons(t, judgeAuto(t, fsys, "u5"), "missing zero/b/exp_avg.pt", "tmp is there: the conversion is under way, or was cut off")
+	delete(fsys, "u5/zero/b/exp_avg_sq.pt")
+	delete(fsys, "u5/zero/b/fp32.pt")
+	delete(fsys, "u5/tmp/x/0")
+	wantReasons(t, judgeAuto(t, fsys, "u5"), "missing zero/b/exp_avg.pt", "missing zero/b/exp_avg_sq.pt", "missing zero/b/fp32.pt")
 }
 
 func TestDCPReasons(t *testing.T) {

@@ -64,8 +64,8 @@ func distCases() map[string]distCase {
 			resume: commit.ResumeExact, strength: layout.Strong, pointers: latest("global_step5"), unvouched: true,
 			// A last expert-parallel rank is nothing that another file speaks of.
 			optional: []string{"expp_rank_2_mp_rank_00_optim_states.pt"}},
-		"offloaded": {layout: "deepspeed", step: "best", files: ds(layouttest.DeepSpeedSave{Step: 5, World: 2, MP: 1, Stage: 3, Offload: true}),
-			resume: commit.ResumeExact, strength: layout.Strong, pointers: latest("best"), unvouched: true},
+		"offloaded": {layout: "deepspeed", step: "tag-5", files: ds(layouttest.DeepSpeedSave{Step: 5, World: 2, MP: 1, Stage: 3, Offload: true}),
+			resume: commit.ResumeExact, strength: layout.Strong, pointers: latest("tag-5"), unvouched: true},
 		"universal": {layout: "deepspeed", step: "global_step5_universal", files: layouttest.UniversalFiles("a.weight", "b.weight"),
 			resume: commit.ResumeExact, pointers: []commit.Pointer{{Path: "latest_universal", Content: "global_step5_universal"}}, unvouched: true},
 
