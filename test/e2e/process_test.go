@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	patience = 2 * time.Minute      // for anything: the machine may be busy
+	patience = 5 * time.Minute      // for anything: a busy machine takes long to start a trainer
 	poll     = 2 * time.Millisecond // between two looks at a disk
 )
 
