@@ -34,11 +34,11 @@ func (e *Engine) attach(ctx context.Context) error {
 		return err
 	}
 	if err := e.store.Ensure(ctx); err != nil {
-		return &UnreachableError{err}
+		return storeError(err)
 	}
 	v, err := e.store.View(ctx)
 	if err != nil {
-		return &UnreachableError{err}
+		return storeError(err)
 	}
 	if e.st != nil && !e.ours(v) {
 		aside, err := moveAside(filepath.Join(e.cfg.StateDir, attemptName))
@@ -85,7 +85,7 @@ func (e *Engine) drawUndeclared(ctx context.Context, v *commit.View) error {
 		return commit.Attempt{Base: base, Rank: rank, Nodes: 1, Host: e.cfg.Host, Created: commit.At(e.cfg.now())}, nil
 	})
 	if err != nil {
-		return &UnreachableError{err}
+		return storeError(err)
 	}
 	e.cfg.hook("attempt drawn")
 	e.cfg.Log.Info("attempt drawn without a restore", "attempt", a.Attempt, "rank", rank, "base", base)
@@ -253,7 +253,7 @@ func (e *Engine) manifest(ctx context.Context, id commit.ID) (*commit.Manifest, 
 	case err == nil && len(parts) == 1:
 		return parts[0], nil
 	case err != nil && (blob.Ambiguous(err) || errors.Is(err, blob.ErrDenied)):
-		return nil, &UnreachableError{err}
+		return nil, storeError(err)
 	}
 	return nil, nil
 }
@@ -339,7 +339,7 @@ func (e *Engine) learn(ctx context.Context, v *commit.View) error {
 	}
 	parts, err := e.store.AllParts(ctx)
 	if err != nil {
-		return &UnreachableError{err}
+		return storeError(err)
 	}
 	for _, p := range parts {
 		if p.Attempt != e.st.Attempt || p.Node != e.st.Node {
@@ -368,7 +368,7 @@ func (e *Engine) finish(ctx context.Context, id commit.ID) error {
 	m, ref, err := e.store.GetManifest(ctx, id, e.st.Node, e.st.Claim)
 	if err != nil {
 		if blob.Ambiguous(err) || errors.Is(err, blob.ErrDenied) {
-			return &UnreachableError{err}
+			return storeError(err)
 		}
 		e.notice(id.String(), fmt.Sprintf("a part manifest of an earlier start cannot be used: %v", err))
 		return nil
@@ -380,7 +380,7 @@ func (e *Engine) finish(ctx context.Context, id commit.ID) error {
 		return nil
 	}
 	if err != nil {
-		return &UnreachableError{err}
+		return storeError(err)
 	}
 	e.cfg.Reporter.Report(StageChanged{Step: m.Name, Number: m.Step, Stage: Committed, ID: id, Fresh: true, Files: mark.Files, Bytes: mark.Bytes})
 	return nil

@@ -41,7 +41,7 @@ func (e *Engine) conditional(ctx context.Context) error {
 	if !ok {
 		r, err := blob.Probe(ctx, e.cfg.Bucket, e.store.Key("probe/"))
 		if err != nil {
-			return &UnreachableError{err}
+			return storeError(err)
 		}
 		p = probed{Store: e.cfg.StoreURL, Works: r.Verdict == blob.ProbeWorks, Details: r.Details, At: e.cfg.now()}
 		e.saveProbe(p)

@@ -87,22 +87,22 @@ func (e *Engine) cumulative(name string) bool {
 }
 
 // stepBackFor does what stepBack does where there is nothing on the disk to
-// tell it by, from what a restore would bring back. That the store cannot be
-// asked shows when the restore asks it.
-func (e *Engine) stepBackFor(ctx context.Context) {
+// tell it by, from what a restore would bring back.
+func (e *Engine) stepBackFor(ctx context.Context) error {
 	if e.only != "" {
-		return
+		return nil
 	}
 	v, err := e.store.View(ctx)
 	if err != nil {
-		return
+		return storeError(err)
 	}
 	id, ok := v.Head()
 	if !ok {
-		return
+		return nil
 	}
-	m, err := e.store.Marker(ctx, id)
-	if err == nil && e.cumulative(m.Layout) && m.Name == filepath.Base(e.cfg.Root) {
+	// A head that cannot be read is the restore's to explain.
+	if m, err := e.store.Marker(ctx, id); err == nil && e.cumulative(m.Layout) && m.Name == filepath.Base(e.cfg.Root) {
 		e.stepBackTo(m.Name)
 	}
+	return nil
 }

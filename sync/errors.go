@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/ckptsync/ckptsync/blob"
+	"github.com/ckptsync/ckptsync/sync/restore"
 )
 
 // BusyError says that another process works on the same state directory.
@@ -43,3 +44,21 @@ func (e *UnreachableError) Error() string {
 
 // Unwrap returns the cause.
 func (e *UnreachableError) Unwrap() error { return e.Err }
+
+// Is makes errors.Is(err, restore.ErrCannotTell) true.
+func (e *UnreachableError) Is(target error) bool { return target == restore.ErrCannotTell }
+
+// storeError is err as an *UnreachableError, if it is the store that failed or
+// denied access. What the store holds, if that is what is wrong, is not the
+// store's failure: a prefix of another run, an object that is no good.
+func storeError(err error) error {
+	var b *blob.Error
+	if !errors.As(err, &b) {
+		return err
+	}
+	switch blob.Class(err) {
+	case blob.ErrDenied, blob.ErrThrottled, blob.ErrTemporary, blob.ErrUnsupported:
+		return &UnreachableError{err}
+	}
+	return err
+}

@@ -87,7 +87,9 @@ func (e *Engine) Restore(ctx context.Context, o RestoreOptions) (Restored, error
 
 // bringBack restores, drawing an attempt for each commit that it tries.
 func (e *Engine) bringBack(ctx context.Context, o RestoreOptions, drawn **commit.Attempt) (Restored, error) {
-	e.stepBackFor(ctx)
+	if err := e.stepBackFor(ctx); err != nil {
+		return Restored{}, err
+	}
 	p := o.Policy
 	if !o.ReadOnly {
 		p.MarkDamaged = e.markDamaged
@@ -116,7 +118,7 @@ func (e *Engine) declare(ctx context.Context, base *commit.ID, fresh bool) (*com
 		return nil, err
 	}
 	if err := e.store.Ensure(ctx); err != nil {
-		return nil, &UnreachableError{err}
+		return nil, storeError(err)
 	}
 	a, err := e.store.DrawAttempt(ctx, func(_ *commit.View, n int) (commit.Attempt, error) {
 		return commit.Attempt{
@@ -125,7 +127,7 @@ func (e *Engine) declare(ctx context.Context, base *commit.ID, fresh bool) (*com
 		}, nil
 	})
 	if err != nil {
-		return nil, &UnreachableError{err}
+		return nil, storeError(err)
 	}
 	e.cfg.hook("attempt drawn")
 	e.cfg.Log.Info("attempt declared", "attempt", a.Attempt, "base", base)
@@ -134,7 +136,7 @@ func (e *Engine) declare(ctx context.Context, base *commit.ID, fresh bool) (*com
 	}
 	lost, err := e.store.Lost(ctx, *base)
 	if err != nil {
-		return nil, &UnreachableError{err}
+		return nil, storeError(err)
 	}
 	if lost != "" {
 		return nil, fmt.Errorf("%w: %s", restore.ErrGone, lost)
@@ -169,14 +171,14 @@ func (e *Engine) rescue(ctx context.Context) error {
 	if e.st == nil {
 		there, err := e.store.Exists(ctx)
 		if err != nil {
-			return &UnreachableError{err}
+			return storeError(err)
 		}
 		if !there {
 			return nil
 		}
 		v, err := e.store.View(ctx)
 		if err != nil {
-			return &UnreachableError{err}
+			return storeError(err)
 		}
 		if base, _, err := e.findBase(ctx, v); err != nil || base == nil {
 			return err
@@ -191,7 +193,7 @@ func (e *Engine) rescue(ctx context.Context) error {
 			continue
 		}
 		if s.Err != nil && (blob.Ambiguous(s.Err) || errors.Is(s.Err, blob.ErrDenied)) && fromStore(s.Err) {
-			return &UnreachableError{fmt.Errorf("%s is complete on this disk and could not be committed before the restore: %w", s.Step, s.Err)}
+			return storeError(fmt.Errorf("%s is complete on this disk and could not be committed before the restore: %w", s.Step, s.Err))
 		}
 		e.notice(s.Step, "is complete on this disk and could not be committed before the restore: "+s.Reasons[0])
 	}

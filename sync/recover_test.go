@@ -284,3 +284,18 @@ func TestCommitBesideTheHeadIsWarnedAbout(t *testing.T) {
 		t.Errorf("warned %d times, want once: %v", warned, z.events)
 	}
 }
+
+func TestPrefixOfAnotherRunIsNoStoreFailure(t *testing.T) {
+	w := newWorld(t)
+	if _, err := w.bucket.Put(t.Context(), "exp1/run.json", blob.Bytes(`{"format":"ckptsync/run/v1","run":"other"}`), nil); err != nil {
+		t.Fatal(err)
+	}
+	w.step(100)
+	e := w.engine()
+	defer e.Close()
+	_, err := e.Push(t.Context())
+	var gone *UnreachableError
+	if !errors.Is(err, commit.ErrConflict) || errors.As(err, &gone) {
+		t.Errorf("%v, want a conflict", err)
+	}
+}
