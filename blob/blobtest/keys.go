@@ -36,8 +36,11 @@ func Keys() []string {
 func (s *suite) testOddKeys(t *testing.T) {
 	b := s.open(t)
 	for i, key := range Keys() {
+		if reason := s.SkipKeys[key]; reason != "" {
+			t.Logf("%q is not for this bucket: %s", key, reason)
+			continue
+		}
 		t.Run(key, func(t *testing.T) {
-			need(t, s.SkipKeys[key])
 			body := data(uint64(i), 50+int64(i))
 			put(t, b, key, body)
 			wantBody(t, b, key, body)
@@ -136,7 +139,10 @@ func (s *suite) testNested(t *testing.T) {
 	put(t, b, "q/a", data(2, 12))
 	if s.NoNested != "" {
 		t.Log(s.NoNested)
-		need(t, s.NestedSilent)
+		if s.NestedSilent != "" {
+			t.Logf("nor is it refused: %s", s.NestedSilent)
+			return
+		}
 		_, err := b.Put(t.Context(), "p/a", data(3, 13), nil)
 		wantClass(t, err, blob.ErrUnsupported)
 		_, err = b.Put(t.Context(), "q/a/b", data(4, 14), nil)

@@ -3,6 +3,7 @@
 package blobtest
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -14,9 +15,10 @@ import (
 	"github.com/ckptsync/ckptsync/blob"
 )
 
-// Options say what a driver or a server cannot do. Each reason, when not
-// empty, skips the tests that need the ability and is printed with the skip;
-// nothing is skipped without one.
+// Options say what a driver or a server cannot do, and why: without a reason
+// every test is run. The tests of an ability that is not there are not run,
+// and the log names each with the reason; what must then be refused is tested
+// instead.
 type Options struct {
 	// NoNested: the keys a and a/b exclude each other. The suite then proves
 	// that the second of them is refused with ErrUnsupported, unless
@@ -29,6 +31,8 @@ type Options struct {
 	NoConcurrentIfAbsent string
 	// NoUpload: Upload is ErrUnsupported; the suite proves that.
 	NoUpload string
+	// NoUploadList: the bucket is no blob.UploadLister, an optional ability.
+	NoUploadList string
 	// NoStreamVersion: streams do not tell their ETag (blob.Versioned).
 	NoStreamVersion string
 	// NoPartVersions: replacing a part does not change its ETag when the bytes
@@ -81,9 +85,32 @@ func Run(t *testing.T, open func(t *testing.T) blob.Bucket, opts Options) {
 		t.Fatal("Options.Placeholder is nil without a reason")
 	}
 	s := &suite{open: open, Options: opts}
-	for _, c := range slices.Concat(s.objectTests(), s.keyTests(), s.absentTests(), s.sourceTests(),
-		s.listTests(), s.raceTests(), s.cancelTests(), s.uploadTests()) {
-		t.Run(c.name, c.run)
+	for _, g := range s.groups() {
+		for _, c := range g.tests {
+			if g.cannot != "" {
+				t.Logf("%s is not for this bucket: %s", c.name, g.cannot)
+				continue
+			}
+			t.Run(c.name, c.run)
+		}
+	}
+}
+
+// group is tests that need one ability; cannot is why it is not there.
+type group struct {
+	cannot string
+	tests  []test
+}
+
+func (s *suite) groups() []group {
+	return []group{
+		{"", slices.Concat(s.objectTests(), s.keyTests(), s.absentTests(), s.sourceTests(), s.listTests(), s.raceTests(), s.cancelTests())},
+		{s.NoIfAbsent, s.createTests()},
+		{cmp.Or(s.NoIfAbsent, s.NoConcurrentIfAbsent), s.createRaceTests()},
+		{s.NoPlaceholder, s.placeholderTests()},
+		{s.NoUpload, s.uploadTests()},
+		{cmp.Or(s.NoUpload, s.NoUploadList), s.uploadListTests()},
+		{"", s.noUploadTests()},
 	}
 }
 
@@ -91,14 +118,6 @@ func Run(t *testing.T, open func(t *testing.T) blob.Bucket, opts Options) {
 type test struct {
 	name string
 	run  func(t *testing.T)
-}
-
-// need skips the test if there is a reason to.
-func need(t *testing.T, reason string) {
-	t.Helper()
-	if reason != "" {
-		t.Skip(reason)
-	}
 }
 
 func (s *suite) reopen(t *testing.T, b blob.Bucket) blob.Bucket {

@@ -13,7 +13,6 @@ import (
 
 func (s *suite) uploadTests() []test {
 	return []test{
-		{"UploadUnsupported", s.testNoUpload},
 		{"Upload", s.testUpload},
 		{"UploadOnePart", s.testUploadOne},
 		{"UploadResume", s.testUploadResume},
@@ -26,7 +25,21 @@ func (s *suite) uploadTests() []test {
 		{"UploadOptions", s.testUploadOptions},
 		{"UploadConcurrent", s.testUploadConcurrent},
 		{"UploadsOfOneKey", s.testUploadsOneKey},
+	}
+}
+
+func (s *suite) uploadListTests() []test {
+	return []test{
 		{"UploadList", s.testUploadList},
+	}
+}
+
+func (s *suite) noUploadTests() []test {
+	if s.NoUpload == "" {
+		return nil
+	}
+	return []test{
+		{"UploadUnsupported", s.testNoUpload},
 	}
 }
 
@@ -43,7 +56,6 @@ func window(body blob.Bytes, o *blob.UploadOptions, n int) blob.Bytes {
 
 func (s *suite) begin(t *testing.T, b blob.Bucket, key string, o *blob.UploadOptions) blob.Upload {
 	t.Helper()
-	need(t, s.NoUpload)
 	u, err := b.Upload(t.Context(), key, "", o)
 	if err != nil {
 		t.Fatalf("begin an upload of %q: %v", key, err)
@@ -101,9 +113,6 @@ func wantParts(t *testing.T, u blob.Upload, want ...blob.Part) {
 }
 
 func (s *suite) testNoUpload(t *testing.T) {
-	if s.NoUpload == "" {
-		t.Skip("uploads in parts are supported")
-	}
 	_, err := s.open(t).Upload(t.Context(), "k", "", threeParts)
 	wantClass(t, err, blob.ErrUnsupported)
 	t.Log(s.NoUpload)
@@ -364,7 +373,6 @@ func (s *suite) testUploadUnknown(t *testing.T) {
 }
 
 func (s *suite) testUploadOptions(t *testing.T) {
-	need(t, s.NoUpload)
 	b := s.open(t)
 	for _, o := range []*blob.UploadOptions{
 		nil, {}, {Size: 0, PartSize: blob.MinPart}, {Size: -1, PartSize: blob.MinPart},
@@ -385,7 +393,6 @@ func (s *suite) testUploadOptions(t *testing.T) {
 }
 
 func (s *suite) testUploadConcurrent(t *testing.T) {
-	need(t, s.NoUpload)
 	b := s.open(t)
 	o := &blob.UploadOptions{Size: 4*blob.MinPart + 5, PartSize: blob.MinPart}
 	body := data(14, o.Size)
@@ -430,7 +437,7 @@ func (s *suite) testUploadList(t *testing.T) {
 	b := s.open(t)
 	lister, ok := blob.As[blob.UploadLister](b)
 	if !ok {
-		t.Skip("this bucket cannot list uploads (an optional ability)")
+		t.Fatal("it is no blob.UploadLister, and Options.NoUploadList does not say why")
 	}
 	want := map[string]string{} // id → key
 	for _, key := range []string{"exp1/a", "exp1/b", "exp1/b", "exp10/c"} {
