@@ -55,6 +55,9 @@ func Builtins() []Layout {
 		swift{},
 		nemo{},
 		automodel{},
+		skillOpt{},
+		tinker{},
+		fireworks{},
 	}
 }
 
