@@ -35,6 +35,7 @@ func TestScripts(t *testing.T) {
 			"json":    cmdJSON,
 			"waitfor": cmdWaitFor,
 			"nobody":  cmdNobody,
+			"flip":    cmdFlip,
 		},
 	})
 }
@@ -56,6 +57,24 @@ func cmdStatus(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	if got != want {
 		ts.Fatalf("%s ended with status %d, want %d\nstdout: %s\nstderr: %s", args[1], got, want, ts.ReadFile("stdout"), ts.ReadFile("stderr"))
+	}
+}
+
+// cmdFlip changes one bit in the middle of each file of a glob.
+func cmdFlip(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: flip glob")
+	}
+	names, err := filepath.Glob(ts.MkAbs(args[0]))
+	ts.Check(err)
+	if len(names) == 0 {
+		ts.Fatalf("no file is named %s", args[0])
+	}
+	for _, name := range names {
+		data, err := os.ReadFile(name)
+		ts.Check(err)
+		data[len(data)/2] ^= 1
+		ts.Check(os.WriteFile(name, data, 0o644))
 	}
 }
 
