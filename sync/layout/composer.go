@@ -58,6 +58,9 @@ func (composer) Spec() Spec {
 	}
 }
 
+// Probe implements Prober: nobody else gives such names.
+func (composer) Probe(fs.FS, Step) Likeness { return Surely }
+
 // Judge implements Layout.
 func (composer) Judge(fsys fs.FS, s Step) (Verdict, error) {
 	t, err := scan(fsys, s, nil)

@@ -58,6 +58,16 @@ func Builtins() []Layout {
 		skillOpt{},
 		tinker{},
 		fireworks{},
+		lightning{},
+		orbax{},
+		composer{},
+		verl{},
+		openrlhf{},
+		ray{},
+		keras{},
+		tensorFlow{},
+		nanoGPT{},
+		factory{},
 	}
 }
 
@@ -337,6 +347,12 @@ func (w *walk) nearMiss(name string, d fs.DirEntry) {
 		}
 		l := w.layouts[i]
 		_, fits, err := p.match(name)
+		if fits && err == nil {
+			if _, other := l.Match(name, !d.IsDir()); !other {
+				w.ignore(name, "is no step of layout %s: nothing in it, or beside it, is", l.Name())
+				return
+			}
+		}
 		switch {
 		case err != nil:
 			w.ignore(name, "is no step: %v", err)

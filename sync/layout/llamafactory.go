@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
-	"strings"
 
 	"github.com/ckptsync/ckptsync/commit"
 )
@@ -80,7 +79,11 @@ func (factory) Judge(fsys fs.FS, s Step) (Verdict, error) {
 	if tree != nil && tree.tag != nil {
 		world = tree.tag.world
 	}
-	world = j.rankFiles("dataloader", max(world, 1))
+	for _, r := range append(j.ranksIn("dataloader"), j.ranksIn("rng_state")...) {
+		world = max(world, r+1)
+	}
+	world = max(world, 1)
+	j.rankFiles("dataloader", world)
 	if tree == nil {
 		j.factoryStates(world)
 	}
@@ -120,16 +123,19 @@ func (j *judge) factoryMetadata() {
 	}
 }
 
-// rankFiles asks for rank_0.pt to rank_W-1.pt in a directory, for a world of
-// want ranks at least, and returns how many ranks there are.
-func (j *judge) rankFiles(dir string, want int) int {
-	var have []int
+// rankFiles asks for rank_0.pt to rank_W-1.pt in a directory.
+func (j *judge) rankFiles(dir string, world int) {
+	j.contiguous(j.ranksIn(dir), world, func(r int) string { return fmt.Sprintf("%s/rank_%d.pt", dir, r) })
+}
+
+// ranksIn are the ranks that have a file in a directory.
+func (j *judge) ranksIn(dir string) (have []int) {
 	for _, rel := range j.sorted {
 		if r, ok := numbered(rel, dir+"/rank_", ".pt"); ok {
 			have = append(have, r)
 		}
 	}
-	return j.contiguous(have, want, func(r int) string { return fmt.Sprintf("%s/rank_%d.pt", dir, r) })
+	return have
 }
 
 // factoryStates judges what lies outside of DeepSpeed's files.
@@ -138,10 +144,11 @@ func (j *judge) factoryStates(world int) {
 	if j.files[factoryScheduler] == nil {
 		j.missing(factoryScheduler)
 	}
-	for dir, plain := range map[string][]string{
-		factoryModel:     {"model/*.safetensors", "model/*.bin"},
-		factoryOptimizer: {"optimizer/state_dict.pt"},
+	for plain, globs := range map[string][]string{
+		"model/model.safetensors": {"model/*.safetensors", "model/*.bin"},
+		"optimizer/state_dict.pt": {"optimizer/state_dict.pt"},
 	} {
+		dir := path.Dir(plain)
 		if j.dcps[dir] != nil {
 			continue
 		}
@@ -149,11 +156,11 @@ func (j *judge) factoryStates(world int) {
 		if found {
 			j.checkDCP(dir)
 		}
-		for _, glob := range plain {
+		for _, glob := range globs {
 			found = found || len(j.glob(glob)) > 0
 		}
 		if !found {
-			j.absentf("missing %s, or a distributed checkpoint in %s", strings.Join(plain, " or "), dir)
+			j.absentf("missing %s, or a distributed checkpoint in %s", plain, dir)
 		}
 	}
 }

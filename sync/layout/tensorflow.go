@@ -81,13 +81,20 @@ func (tensorFlow) Spec() Spec {
 	}
 }
 
-// tfPrefixes are the bundles of a directory that have an index, by prefix.
+// tfPrefixes are the bundles of a directory that have an index, by prefix; if
+// there is none, those that have a data file.
 func tfPrefixes(names []string) map[string]int64 {
-	out := map[string]int64{}
+	out, torn := map[string]int64{}, map[string]int64{}
 	for _, name := range names {
-		if prefix, ok := strings.CutSuffix(name, tfIndex); ok && prefix != "" {
-			out[prefix] = tfNumberOf(prefix)
+		if m := tfBundle.FindStringSubmatch(name); m != nil && !strings.Contains(name, "/") {
+			torn[m[1]] = tfNumberOf(m[1])
+			if path.Ext(name) == tfIndex {
+				out[m[1]] = torn[m[1]]
+			}
 		}
+	}
+	if len(out) == 0 {
+		return torn
 	}
 	return out
 }
@@ -123,6 +130,8 @@ func tfNamed(text string) string {
 	return path.Base(strings.ReplaceAll(m[1], `\\`, `/`))
 }
 
+var errNoBundle = errors.New("missing *.index")
+
 // tfTarget is the bundle as of which a directory is committed.
 func tfTarget(fsys fs.FS, dir string, prefixes map[string]int64) (string, error) {
 	text, err := readTFState(fsys, dir)
@@ -142,7 +151,7 @@ func tfTarget(fsys fs.FS, dir string, prefixes map[string]int64) (string, error)
 		}
 	}
 	if best == "" {
-		return "", errors.New("holds no *.index")
+		return "", errNoBundle
 	}
 	return best, nil
 }
@@ -166,8 +175,13 @@ func (tensorFlow) Judge(fsys fs.FS, s Step) (Verdict, error) {
 	t.leaveOut(func(rel string) bool { return !tfBelongs(rel, target) })
 	j := &tfJudge{judge: newJudge(t, nil), target: target}
 	j.v.Strength, j.v.Settle = Strong, DefaultSettle
-	if err != nil {
+	switch {
+	case errors.Is(err, errNoBundle):
+		j.absentf("%v", err)
+	case err != nil:
 		j.reasonf("%s", cause(err))
+	}
+	if err != nil {
 		j.vouch(nil, nil)
 		return j.verdict(), nil
 	}
