@@ -89,7 +89,35 @@ func (e *Engine) drawUndeclared(ctx context.Context, v *commit.View) error {
 	}
 	e.cfg.hook("attempt drawn")
 	e.cfg.Log.Info("attempt drawn without a restore", "attempt", a.Attempt, "rank", rank, "base", base)
-	return e.adopt(a, nil)
+	born, err := e.born(func(s layout.Step) bool { return base != nil && s.Number == base.Step })
+	if err != nil {
+		return err
+	}
+	return e.adopt(a, born)
+}
+
+// born are the fingerprints of the steps that are on the disk now and that
+// which returns true for, by name. There are none where there is no root yet.
+func (e *Engine) born(which func(layout.Step) bool) (map[string]string, error) {
+	steps, err := e.find()
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	born := map[string]string{}
+	for _, s := range steps {
+		if !which(s) {
+			continue
+		}
+		t, err := e.cfg.capture(e.cfg.Root, s.Name, nil)
+		if err != nil {
+			continue // it cannot be looked at; so it will not be published either
+		}
+		born[s.Name] = t.Fingerprint()
+	}
+	return born, nil
 }
 
 // adopt makes a drawn attempt the local state.

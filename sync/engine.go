@@ -73,6 +73,7 @@ type life struct {
 	tries  int       // Failed: how often in a row
 	cause  error     // Failed: of the last try
 	fresh  bool      // committed by this process, and not told yet
+	untold bool      // Incomplete: not for long enough to tell
 	jitter jitter
 }
 
@@ -360,8 +361,11 @@ func (e *Engine) letGo(l *life) error {
 // enter moves a step to a stage and tells it, once per stage and reasons.
 func (e *Engine) enter(l *life, s Stage, reasons ...string) {
 	e.mu.Lock()
-	told := l.stage == s && slices.Equal(l.reasons, reasons)
+	told := l.stage == s && slices.Equal(l.reasons, reasons) && !l.untold
 	l.stage, l.reasons = s, reasons
+	// What a save under way lacks from one look to the next is not worth a line.
+	l.untold = s == Incomplete && e.cfg.now().Sub(l.since) < e.settleTime(l.verdict)
+	told = told || l.untold
 	ev := StageChanged{Step: l.step.Name, Number: l.step.Number, Stage: s, Reasons: reasons, ID: l.id}
 	if s == Committed {
 		ev.Fresh, l.fresh = l.fresh, false

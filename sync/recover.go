@@ -7,6 +7,7 @@ import (
 
 	"github.com/ckptsync/ckptsync/blob"
 	"github.com/ckptsync/ckptsync/commit"
+	"github.com/ckptsync/ckptsync/sync/layout"
 	"github.com/ckptsync/ckptsync/sync/restore"
 )
 
@@ -250,18 +251,9 @@ func (e *Engine) putAside(o RestoreOptions, res Restored) ([]restore.Moved, erro
 // begin makes the declared attempt this host's: the steps that are on the disk
 // now are none of it.
 func (e *Engine) begin(a commit.Attempt) error {
-	steps, err := e.find()
-	var root *RootError
-	if err != nil && !errors.As(err, &root) {
+	born, err := e.born(func(layout.Step) bool { return true })
+	if err != nil {
 		return err
-	}
-	born := map[string]string{}
-	for _, s := range steps {
-		t, err := e.cfg.capture(e.cfg.Root, s.Name, nil)
-		if err != nil {
-			continue // it cannot be looked at; so it will not be published either
-		}
-		born[s.Name] = t.Fingerprint()
 	}
 	e.mu.Lock()
 	for _, l := range e.lives {

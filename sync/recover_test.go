@@ -74,6 +74,9 @@ func TestRestoreOnAFreshNode(t *testing.T) {
 		t.Errorf("the second restore: %+v", again)
 	}
 	// What was restored is no step of the new attempt; what is saved next is.
+	if o := n.push()["checkpoint-200"]; o.Stage != Committed || o.Now || o.ID != id(200, 1, 0) {
+		t.Errorf("the base: %+v, want that it is committed already", o)
+	}
 	n.step(300, layouttest.At(time.Now()))
 	n.push()
 	n.wantCommits("100-a1-r0", "200-a1-r0", "300-a3-r0")

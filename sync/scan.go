@@ -231,6 +231,13 @@ func (e *Engine) foreign(l *life) bool {
 	if st == nil {
 		return false
 	}
+	if b := st.Base; b != nil && e.isBase(l, st) {
+		e.mu.Lock()
+		l.id = *b
+		e.mu.Unlock()
+		e.enter(l, Committed)
+		return true
+	}
 	if print, ok := st.Born[l.step.Name]; ok && print == l.print {
 		e.enter(l, Skipped, fmt.Sprintf("was on the disk before attempt %d began", st.Attempt))
 		return true
@@ -239,7 +246,10 @@ func (e *Engine) foreign(l *life) bool {
 	c, ok := e.copies[l.step.Name]
 	e.mu.Unlock()
 	if ok && c.print == l.print {
-		e.enter(l, Skipped, fmt.Sprintf("is a copy of what attempt %d committed", c.of.Attempt))
+		e.mu.Lock()
+		l.id = c.of
+		e.mu.Unlock()
+		e.enter(l, Committed)
 		return true
 	}
 	if b := st.Base; b != nil && !st.Declared && l.step.Number <= b.Step {
@@ -247,6 +257,12 @@ func (e *Engine) foreign(l *life) bool {
 		return true
 	}
 	return false
+}
+
+// isBase reports whether the step is what the attempt began from, unchanged: a
+// restore brought it, or it was found to be that commit byte for byte.
+func (e *Engine) isBase(l *life, st *state) bool {
+	return l.step.Number == st.Base.Step && st.Born[l.step.Name] == l.print
 }
 
 // settleTime is how long a step of this verdict has to be quiet.
