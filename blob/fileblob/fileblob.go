@@ -187,6 +187,9 @@ func (b *Bucket) alive(op, key string) error {
 			err = errors.New("another directory is there now")
 		}
 	}
+	if errors.Is(err, fs.ErrPermission) { // of a directory above it
+		return classify(op, key, err)
+	}
 	if err != nil {
 		return blob.Errorf(blob.ErrTemporary, op, key, "the store %s went away (unmounted, or removed): %w", b.path, opaque{err})
 	}

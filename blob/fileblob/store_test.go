@@ -261,26 +261,6 @@ func TestClean(t *testing.T) {
 	}
 }
 
-func TestPermissions(t *testing.T) {
-	if os.Getuid() == 0 {
-		t.Skip("nothing is denied to root")
-	}
-	dir := t.TempDir()
-	b := open(t, dir)
-	put(t, b, "d/k", "x")
-	if err := os.Chmod(filepath.Join(dir, "d"), 0); err != nil {
-		t.Fatal(err)
-	}
-	defer os.Chmod(filepath.Join(dir, "d"), 0o755)
-	_, err := b.Stat(t.Context(), "d/k")
-	wantClass(t, "stat", err, blob.ErrDenied)
-	_, err = b.Put(t.Context(), "d/k", blob.Bytes("y"), nil)
-	wantClass(t, "put", err, blob.ErrDenied)
-	for _, err = range b.List(t.Context(), "") {
-	}
-	wantClass(t, "list", err, blob.ErrDenied)
-}
-
 const childEnv = "FILEBLOB_TEST_CHILD"
 
 // TestMain is also the program of the child processes.

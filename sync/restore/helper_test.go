@@ -3,6 +3,7 @@ package restore
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
@@ -232,11 +233,28 @@ func scratch(t testing.TB) string {
 		return t.TempDir()
 	}
 	t.Cleanup(func() {
-		if err := os.RemoveAll(dir); err != nil {
+		if err := removeAll(dir); err != nil {
 			t.Error(err)
 		}
 	})
 	return dir
+}
+
+// removeAll removes a tree with directories that deny it to their owner.
+func removeAll(dir string) error {
+	if err := os.RemoveAll(dir); err == nil {
+		return nil
+	}
+	err := filepath.WalkDir(dir, func(p string, e fs.DirEntry, err error) error {
+		switch {
+		case e == nil:
+			return err
+		case e.IsDir() && err == nil: // before it is read
+			return os.Chmod(p, 0o700)
+		}
+		return err
+	})
+	return errors.Join(err, os.RemoveAll(dir))
 }
 
 // same reports whether two trees are equal.

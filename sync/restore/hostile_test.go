@@ -13,6 +13,21 @@ import (
 	"github.com/ckptsync/ckptsync/commit"
 )
 
+// hostileBytes is the JSON of a manifest, also of one that package commit does
+// not write.
+func hostileBytes(t testing.TB, p *commit.Manifest) []byte {
+	t.Helper()
+	body, err := p.MarshalJSON()
+	if err == nil {
+		return body
+	}
+	type plain commit.Manifest
+	if body, err = json.Marshal((*plain)(p)); err != nil {
+		t.Fatal(err)
+	}
+	return body
+}
+
 // plant puts manifests and a marker that names them into the bucket as they
 // are, as somebody would who can write to it.
 func plant(t testing.TB, f *fixture, parts []*commit.Manifest, raw []byte) {
@@ -21,10 +36,7 @@ func plant(t testing.TB, f *fixture, parts []*commit.Manifest, raw []byte) {
 	for i, p := range parts {
 		body := raw
 		if body == nil {
-			var err error
-			if body, err = p.MarshalJSON(); err != nil {
-				t.Skip("it has no bytes")
-			}
+			body = hostileBytes(t, p)
 		}
 		m.Parts[i].Size, m.Parts[i].Digest = int64(len(body)), commit.Sum(body)
 		key := fmt.Sprintf("run/parts/%s/node-%05d.%02d.json", m.ID, p.Node, p.Claim)
@@ -34,7 +46,7 @@ func plant(t testing.TB, f *fixture, parts []*commit.Manifest, raw []byte) {
 	}
 	body, err := json.Marshal(m)
 	if err != nil {
-		t.Skip("the marker has no bytes")
+		t.Fatal(err)
 	}
 	if _, err := f.mem.Put(t.Context(), "run/commits/"+m.ID.String()+".json", blob.Bytes(body), nil); err != nil {
 		t.Fatal(err)

@@ -3,15 +3,54 @@ package restore
 import (
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/ckptsync/ckptsync/blob/blobtest"
 )
+
+const mountEnv = "RESTORE_TEST_MOUNTS"
+
+// mayMount reports whether the test goes on in this process, which may mount.
+// A user who may not runs it again as the root of a user namespace.
+func mayMount(t *testing.T) bool {
+	t.Helper()
+	if os.Getenv(mountEnv) != "" {
+		return true
+	}
+	probe := t.TempDir()
+	denied := unix.Mount("restore-test", probe, "tmpfs", 0, "size=4k")
+	if denied == nil {
+		if err := unix.Unmount(probe, 0); err != nil {
+			t.Fatal(err)
+		}
+		return true
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
+	cmd.Env = append(os.Environ(), mountEnv+"=1")
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS,
+		UidMappings: []syscall.SysProcIDMap{{HostID: os.Geteuid(), Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{HostID: os.Getegid(), Size: 1}},
+	}
+	out, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	switch {
+	case err != nil && !errors.As(err, &exit):
+		notHere(t, "nothing can be mounted: %v; in a user namespace: %v", denied, err)
+	case err != nil:
+		t.Errorf("in a user namespace: %v\n%s", err, out)
+	case !strings.Contains(string(out), "--- PASS: "+t.Name()):
+		t.Errorf("in a user namespace the test did not run:\n%s", out)
+	}
+	return false
+}
 
 // mount mounts a small file system in memory at dir.
 func mount(t *testing.T, dir, options string) {
@@ -20,7 +59,7 @@ func mount(t *testing.T, dir, options string) {
 		t.Fatal(err)
 	}
 	if err := unix.Mount("restore-test", dir, "tmpfs", 0, options); err != nil {
-		t.Skipf("nothing can be mounted here: %v", err)
+		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		if err := unix.Unmount(dir, 0); err != nil {
@@ -30,6 +69,9 @@ func mount(t *testing.T, dir, options string) {
 }
 
 func TestO51FullDisk(t *testing.T) {
+	if !mayMount(t) {
+		return
+	}
 	disk := filepath.Join(t.TempDir(), "disk")
 	mount(t, disk, "size=1m")
 	f := newFixture(t)
@@ -63,6 +105,9 @@ func TestO51FullDisk(t *testing.T) {
 // TestRootIsAMountPoint: the state directory beside it is on another file
 // system, truly.
 func TestRootIsAMountPoint(t *testing.T) {
+	if !mayMount(t) {
+		return
+	}
 	root := filepath.Join(t.TempDir(), "ckpts")
 	mount(t, root, "size=8m")
 	f := newFixture(t)
@@ -105,13 +150,16 @@ func TestRootIsAMountPoint(t *testing.T) {
 
 // TestBindMount: one device, and yet a rename cannot lead across.
 func TestBindMount(t *testing.T) {
+	if !mayMount(t) {
+		return
+	}
 	base := t.TempDir()
 	root, device := filepath.Join(base, "ckpts"), filepath.Join(base, "device")
 	if err := errors.Join(os.Mkdir(root, 0o755), os.Mkdir(device, 0o755)); err != nil {
 		t.Fatal(err)
 	}
 	if err := unix.Mount(device, root, "", unix.MS_BIND, ""); err != nil {
-		t.Skipf("nothing can be mounted here: %v", err)
+		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		if err := unix.Unmount(root, 0); err != nil {
@@ -131,6 +179,9 @@ func TestBindMount(t *testing.T) {
 }
 
 func TestMountInsideTheRoot(t *testing.T) {
+	if !mayMount(t) {
+		return
+	}
 	root := filepath.Join(t.TempDir(), "ckpts")
 	mount(t, filepath.Join(root, "inner"), "size=1m")
 	f := newFixture(t)
@@ -143,6 +194,9 @@ func TestMountInsideTheRoot(t *testing.T) {
 }
 
 func TestReadOnlyTarget(t *testing.T) {
+	if !mayMount(t) {
+		return
+	}
 	root := filepath.Join(t.TempDir(), "ckpts")
 	mount(t, root, "size=8m")
 	f := newFixture(t)
@@ -156,7 +210,7 @@ func TestReadOnlyTarget(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := unix.Mount("", root, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
-		t.Skip(err)
+		t.Fatal(err)
 	}
 	// What is there can be used; what is not cannot be brought.
 	res, err := Run(t.Context(), o)

@@ -101,7 +101,7 @@ func TestPartlyThere(t *testing.T) {
 		}, 0},
 		{"an empty directory is missing", func(p string) error { return os.Remove(p + "/worker_3") }, 0},
 		{"the step is a file", func(p string) error {
-			return errors.Join(os.RemoveAll(p), os.WriteFile(p, []byte("x"), 0o600))
+			return errors.Join(removeAll(p), os.WriteFile(p, []byte("x"), 0o600))
 		}, 5*testChunk + 17 + 10 + testChunk + 100},
 		{"the step is a link elsewhere", func(p string) error {
 			return errors.Join(os.Rename(p, p+".elsewhere"), os.Symlink("checkpoint-100.elsewhere", p))
@@ -163,7 +163,8 @@ func TestSingleFileStep(t *testing.T) {
 			t.Errorf("restore %d fetched %d, want %d", i, res.Fetched, wantFetch)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(f.root, name), []byte("other"), 0); err != nil {
+	p := filepath.Join(f.root, name)
+	if err := errors.Join(os.Remove(p), os.WriteFile(p, []byte("other"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	res, err := Run(t.Context(), f.options(at))
