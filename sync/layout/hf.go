@@ -88,7 +88,8 @@ func (hfTrainer) Spec() Spec {
 		Settle:    DefaultSettle,
 		Code: "trainer_state.json says the step's own number; every shard of an index, every rank's rng_state, every file of " +
 			"FSDP's and DeepSpeed's directories is there; optimizer, scheduler and random states are all there, or none of them " +
-			"(save_only_model: weights only); optimizer.pt and rng_state.pth stand for their sharded forms too",
+			"(save_only_model: weights only); optimizer.pt and rng_state.pth stand for their sharded forms too; where dlrover_latest.txt " +
+			"lies beside the step it must have reached it; a late writer that the step before had is waited for",
 	}
 }
 
@@ -144,8 +145,13 @@ type hfJudge struct {
 // evidence names what vouches for the step.
 func (h *hfJudge) evidence() {
 	h.v.Strength, h.v.Settle = Strong, DefaultSettle
+	late := hfLate
+	if h.flash() {
+		late = []string{"**"} // the agent writes when the Trainer is done
+	}
+	h.expected()
 	if h.files[hfState] == nil {
-		h.vouch(nil, hfLate)
+		h.vouch(nil, late)
 		return
 	}
 	evidence := []string{hfState}
@@ -154,10 +160,10 @@ func (h *hfJudge) evidence() {
 			evidence = append(evidence, name)
 		}
 	}
-	h.vouch(evidence, hfLate)
+	h.vouch(evidence, late)
 }
 
-// rngWorld judges the random states: one file of a single process, or those of
+// rng judges the random states: one file of a single process, or those of
 // ranks 0 … W-1.
 func (h *hfJudge) rng() (there bool) {
 	var ranks []int

@@ -119,6 +119,7 @@ func (h *hfJudge) best(p string) {
 type trainingArgs struct {
 	savesAll bool // it says that more than the model is saved
 	fp16     bool
+	factory  bool // they are LLaMA-Factory's
 }
 
 // readArgs reads training_args.bin without executing it; what cannot be read
@@ -138,7 +139,23 @@ func readArgs(t *tree) trainingArgs {
 	}
 	only, ok := lookupBool(v, "save_only_model")
 	fp16, _ := lookupBool(v, "fp16")
-	return trainingArgs{savesAll: ok && !only, fp16: fp16}
+	return trainingArgs{savesAll: ok && !only, fp16: fp16, factory: strings.HasPrefix(moduleOf(v), "llamafactory.")}
+}
+
+// moduleOf is the module of an object's class.
+func moduleOf(v any) string {
+	o, ok := v.(*format.Object)
+	if !ok {
+		return ""
+	}
+	class, ok := o.Class.(format.Global)
+	if args, isTuple := o.Args.(format.Tuple); isTuple && len(args) > 0 && class.Module == "copyreg" {
+		class, ok = args[0].(format.Global) // copyreg._reconstructor(class, …)
+	}
+	if !ok {
+		return ""
+	}
+	return class.Module
 }
 
 func lookupBool(v any, key string) (value, ok bool) {
