@@ -96,6 +96,10 @@ func (e *Engine) drawUndeclared(ctx context.Context, v *commit.View) error {
 	return e.adopt(a, born)
 }
 
+// anyPrint stands for the fingerprint of a step that could not be looked at
+// when the attempt began: whatever it is, it is no step of the attempt.
+const anyPrint = "*"
+
 // born are the fingerprints of the steps that are on the disk now and that
 // which returns true for, by name. There are none where there is no root yet.
 func (e *Engine) born(which func(layout.Step) bool) (map[string]string, error) {
@@ -111,11 +115,10 @@ func (e *Engine) born(which func(layout.Step) bool) (map[string]string, error) {
 		if !which(s) {
 			continue
 		}
-		t, err := e.cfg.capture(e.cfg.Root, s.Name, nil)
-		if err != nil {
-			continue // it cannot be looked at; so it will not be published either
+		born[s.Name] = anyPrint
+		if t, err := e.cfg.capture(e.cfg.Root, s.Name, nil); err == nil {
+			born[s.Name] = t.Fingerprint()
 		}
-		born[s.Name] = t.Fingerprint()
 	}
 	return born, nil
 }

@@ -238,7 +238,7 @@ func (e *Engine) foreign(l *life) bool {
 		e.enter(l, Committed)
 		return true
 	}
-	if print, ok := st.Born[l.step.Name]; ok && print == l.print {
+	if print, ok := st.Born[l.step.Name]; ok && (print == l.print || print == anyPrint) {
 		e.enter(l, Skipped, fmt.Sprintf("was on the disk before attempt %d began", st.Attempt))
 		return true
 	}
