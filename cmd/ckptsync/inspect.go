@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -74,6 +75,9 @@ written, no store is asked, and no file is executed or unpickled.`,
 			return err
 		}
 		if *asJSON {
+			for _, text := range found.never() {
+				a.term.Hint("%s", text)
+			}
 			return a.term.JSON(found)
 		}
 		return a.printInspect(found, layouts)
@@ -119,9 +123,14 @@ func inspect(root string, layouts []layout.Layout) (*inspectJSON, error) {
 		return nil, fmt.Errorf("inspect %s: it is a file; give the directory that the steps are in", root)
 	}
 	fsys, finder := os.DirFS(root), layout.NewFinder(layouts...)
-	found, err := finder.Find(fsys)
-	if err != nil {
-		return nil, fmt.Errorf("inspect %s: %w", root, err)
+	var found layout.Found
+	if s, ok := layout.RootStep(os.DirFS(filepath.Dir(root)), filepath.Base(root), layouts); ok {
+		fsys, found.Steps = os.DirFS(filepath.Dir(root)), []layout.Step{s} // the whole directory is one run
+	} else {
+		var err error
+		if found, err = finder.Find(fsys); err != nil {
+			return nil, fmt.Errorf("inspect %s: %w", root, err)
+		}
 	}
 	out := &inspectJSON{Root: root, Steps: []inspectStep{}, Ignored: []inspectOther{}}
 	var newer []*layout.Verdict
@@ -135,6 +144,15 @@ func inspect(root string, layouts []layout.Layout) (*inspectJSON, error) {
 		out.Ignored = append(out.Ignored, o)
 	}
 	return out, nil
+}
+
+// never says under which layouts no step has ever qualified.
+func (in *inspectJSON) never() []string {
+	var all []layout.Standing
+	for _, s := range in.Steps {
+		all = append(all, layout.Standing{Layout: s.Layout, Whole: s.State == complete, Reasons: s.Reasons})
+	}
+	return slices.Sorted(maps.Values(layout.NeverQualified(all)))
 }
 
 // judge judges one step in the light of the newer ones, and joins these.
@@ -184,6 +202,11 @@ func (a *app) printInspect(in *inspectJSON, layouts []layout.Layout) error {
 	}
 	for _, i := range in.Ignored {
 		if err := a.term.Printf(term.Dim, "ignored: %s %s", i.Path, i.Reason); err != nil {
+			return err
+		}
+	}
+	for _, text := range in.never() {
+		if err := a.term.Printf(term.Bad, "%s", text); err != nil {
 			return err
 		}
 	}

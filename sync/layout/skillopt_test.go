@@ -287,3 +287,20 @@ func TestSkillOptNames(t *testing.T) {
 		t.Error("a file is no run")
 	}
 }
+
+// The run's directory is its own step, seen from the parent; no other
+// directory is.
+func TestRootStep(t *testing.T) {
+	fsys := skillFS(layouttest.SkillOptFiles(3, 2))
+	layouttest.PutHF(fsys, 5)
+	fsys["empty/x"] = &fstest.MapFile{}
+	s, ok := layout.RootStep(fsys, "run", layout.Builtins())
+	if want := (layout.Step{Name: "run", Number: 3, Dir: true, Layout: "skillopt"}); !ok || s != want {
+		t.Errorf("%+v, %v", s, ok)
+	}
+	for _, name := range []string{"empty", "checkpoint-5", "none", "run/steps"} {
+		if s, ok := layout.RootStep(fsys, name, layout.Builtins()); ok {
+			t.Errorf("%s: %+v", name, s)
+		}
+	}
+}
