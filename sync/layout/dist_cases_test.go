@@ -252,6 +252,13 @@ func TestDeepSpeedReasons(t *testing.T) {
 		"layers": {layouttest.DeepSpeedSave{World: 2, MP: 2, Stage: 1, Layers: 2}, func(m fstest.MapFS) {
 			maps.DeleteFunc(m, func(p string, _ *fstest.MapFile) bool { return strings.Contains(p, "/layer_") })
 		}, []string{"missing layer_*-model_states.pt: the model states hold no module"}},
+		"a whole layer": {layouttest.DeepSpeedSave{World: 2, MP: 2, Stage: 1, Layers: 3}, func(m fstest.MapFS) {
+			maps.DeleteFunc(m, func(p string, _ *fstest.MapFile) bool { return strings.Contains(p, "/layer_01") })
+		}, []string{"missing layer_01-model_00-model_states.pt", "missing layer_01-model_01-model_states.pt"}},
+		"model states of a rank, and their count": {layouttest.DeepSpeedSave{World: 1, MP: 2, Stage: 1}, func(m fstest.MapFS) {
+			delete(m, "global_step5/mp_rank_01_model_states.pt")
+			m["global_step5/mp_rank_00_model_states.pt"].Data = layouttest.TorchZip("x", layouttest.Dict{"module", layouttest.Dict{}})
+		}, []string{"missing mp_rank_01_model_states.pt"}},
 		"no model states at all": {layouttest.DeepSpeedSave{World: 2, MP: 1, Stage: 3}, func(m fstest.MapFS) {
 			maps.DeleteFunc(m, func(p string, _ *fstest.MapFile) bool { return strings.Contains(p, "model_states") })
 		}, []string{"missing zero_pp_rank_0_mp_rank_00_model_states.pt", "missing zero_pp_rank_1_mp_rank_00_model_states.pt"}},
@@ -341,6 +348,29 @@ func TestDCPReasons(t *testing.T) {
 		t.Error(d)
 	}
 
+	// What the metadata names is vouched for, whatever it is called.
+	item := layouttest.Noise(1, 64)
+	fsys = fstest.MapFS{"step_5/part.bin": {Data: item, ModTime: distBase.Add(time.Hour)}, "step_5/.metadata": {ModTime: distBase,
+		Data: layouttest.DCPMetadata(layouttest.Extent{FQN: "optim", File: "part.bin", Length: 64})}}
+	if d := cmp.Diff([]string{"part.bin"}, judgeAuto(t, fsys, "step_5").Voided); d != "" {
+		t.Error(d)
+	}
+	// What another framework adds to such a checkpoint makes it that one's.
+	for _, base := range []string{"meta.pt", "metadata.json", "trainer_state.json"} {
+		fsys := fstest.MapFS{"step_5/" + base: {Data: []byte("{}")}}
+		put(fsys, "step_5", 0, layouttest.DCPFiles("", layouttest.DCPSave{World: 1, Keys: dcpKeys}))
+		if found := auto(t, fsys); slices.ContainsFunc(found.Steps, func(s layout.Step) bool { return s.Layout == "dcp" }) {
+			t.Errorf("with %s it is taken for the user's own: %+v", base, found)
+		}
+	}
+	// A whole rank's shards are missing, and others hold parts of every file.
+	fsys = fstest.MapFS{}
+	put(fsys, "step_5", 0, hfShards(""))
+	for p, f := range fsys {
+		fsys[strings.Replace(p, "shard-00002", "shard-00004", 1)] = f
+	}
+	wantReasons(t, judgeAuto(t, fsys, "step_5"), "missing shard-00003-model-*-of-00002.safetensors")
+
 	// By rank, and one rank's metadata is missing.
 	fsys = fstest.MapFS{}
 	put(fsys, "step-5", 0, layouttest.DCPFiles("", layouttest.DCPSave{World: 3, Keys: dcpKeys, Ranks: true}))
@@ -356,7 +386,7 @@ func TestTorchtitanItems(t *testing.T) {
 	fsys := fstest.MapFS{}
 	put(fsys, "step-5", 0, layouttest.DCPFiles("", layouttest.DCPSave{World: 2, Keys: dcpKeys[:5]}))
 	v := judgeAuto(t, fsys, "step-5")
-	if d := cmp.Diff([]string{"dataloader", "train_state"}, v.Missing); d != "" || v.Resume != commit.ResumeWeights {
+	if d := cmp.Diff([]string{"dataloader", "train_state"}, v.Missing); d != "" || v.Resume != commit.ResumeUnknown {
 		t.Error(d, v.Resume)
 	}
 	for _, name := range []string{"step-100.backup", "foo-step-100", "step-100-old", "step-1e3", "step--5", "step-99999999999999999999"} {

@@ -219,7 +219,7 @@ func TestDistWhole(t *testing.T) {
 			if d := cmp.Diff(c.pointers, v.Pointers); d != "" {
 				t.Errorf("pointers %s", d)
 			}
-			if v.Resume == commit.ResumeWeights != (len(v.Missing) > 0) {
+			if (v.Resume == commit.ResumeWeights) != (len(v.Missing) > 0) {
 				t.Errorf("resume %s, missing %q", v.Resume, v.Missing)
 			}
 		})

@@ -43,7 +43,7 @@ func (dcp) Depth() int { return dcpPattern.depth }
 // Match implements Layout.
 func (dcp) Match(name string, dir bool) (Step, bool) {
 	m := dcpStepName.FindStringSubmatch(name)
-	if !dir || m == nil {
+	if _, ok := (torchtitan{}).Match(name, dir); !dir || m == nil || ok { // which judges the same
 		return Step{}, false
 	}
 	return Step{Name: name, Number: digits(m[1]), Dir: true, Layout: dcpName}, true
@@ -227,8 +227,8 @@ func (torchtitan) Spec() Spec {
 		Step:        titanPattern.text,
 		AnyOf:       [][]string{{dcpMetadata, "__*.metadata", hfIndex}},
 		Settle:      DefaultSettle,
-		Code: "judged as dcp is; exact resume needs optimizer, lr_scheduler, dataloader and train_state among the items that .metadata names; " +
-			"a last step in Hugging Face files is weights only",
+		Code: "judged as dcp is; exact resume needs optimizer, lr_scheduler, dataloader and train_state among the items that .metadata names, and with an " +
+			"optimizer, but without others, what it resumes is not known; a last step in Hugging Face files is weights only",
 	}
 }
 
@@ -261,11 +261,16 @@ func (torchtitan) Judge(fsys fs.FS, s Step) (Verdict, error) {
 	j.checkFiles()
 	j.checkIndexes()
 	if d := j.dcpStep(); d != nil && d.known {
-		j.v.Resume = commit.ResumeExact
 		for _, item := range titanState {
 			if !d.has(item) {
-				j.v.Resume, j.v.Missing = commit.ResumeWeights, append(j.v.Missing, item)
+				j.v.Missing = append(j.v.Missing, item)
 			}
+		}
+		switch { // others than torchtitan may keep the rest elsewhere
+		case len(j.v.Missing) == 0:
+			j.v.Resume = commit.ResumeExact
+		case !d.hasPart(optimizerParts...):
+			j.v.Resume = commit.ResumeWeights
 		}
 	}
 	return j.verdict(), nil
