@@ -152,7 +152,10 @@ func (j *verlJudge) role(dir string) {
 		}
 		w := atoi(m[2])
 		ranks[m[1]] = append(ranks[m[1]], atoi(m[3]))
-		worlds[w], world = rel, max(world, w)
+		world = max(world, w)
+		if worlds[w] == "" {
+			worlds[w] = rel
+		}
 	}
 	if len(worlds) > 1 {
 		j.reasonf("%s holds the shards of worlds of several sizes (%s): some are left over from another save", dir, list(sortedValues(worlds)))

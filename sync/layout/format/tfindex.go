@@ -75,8 +75,11 @@ func tfIndexBlock(f file) (tfHandle, error) {
 	if binary.LittleEndian.Uint64(b[tfFooter-8:]) != tfMagic {
 		return tfHandle{}, broken("has no footer of a table: truncated, or no index of a TensorFlow bundle")
 	}
-	_, rest, err := tfReadHandle(b[:tfFooter-8])
+	meta, rest, err := tfReadHandle(b[:tfFooter-8])
 	if err != nil {
+		return tfHandle{}, err
+	}
+	if err := tfBlock(f, meta, func(string, []byte) error { return nil }); err != nil {
 		return tfHandle{}, err
 	}
 	h, _, err := tfReadHandle(rest)

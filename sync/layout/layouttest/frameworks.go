@@ -115,20 +115,30 @@ type TFTensor struct {
 // index, and its data files, by prefix.
 func TFBundle(prefix string, shards int, tensors ...TFTensor) []File {
 	data := make([][]byte, shards)
-	table := []tableEntry{{"", binary.AppendUvarint([]byte{0x08}, uint64(shards))}}
 	for i, t := range tensors {
-		v := binary.AppendUvarint([]byte{0x08, 1, 0x12, 0, 0x18}, uint64(t.Shard))
-		v = binary.AppendUvarint(append(v, 0x20), uint64(len(data[t.Shard])))
-		v = binary.AppendUvarint(append(v, 0x28), uint64(t.Bytes))
-		v = binary.LittleEndian.AppendUint32(append(v, 0x35), 7)
-		table = append(table, tableEntry{t.Name, v})
 		data[t.Shard] = append(data[t.Shard], Noise(uint64(i+1), t.Bytes)...)
 	}
 	var files []File
 	for i, d := range data {
 		files = append(files, File{Name: fmt.Sprintf("%s.data-%05d-of-%05d", prefix, i, shards), Data: d})
 	}
-	return append(files, File{Name: prefix + ".index", Data: leveldbTable(table)})
+	return append(files, File{Name: prefix + ".index", Data: TFIndexOnly(shards, tensors...)})
+}
+
+// TFIndexOnly is the index of such a bundle. A tensor may name a shard that
+// there is none of.
+func TFIndexOnly(shards int, tensors ...TFTensor) []byte {
+	ends := map[int]int{}
+	table := []tableEntry{{"", binary.AppendUvarint([]byte{0x08}, uint64(shards))}}
+	for _, t := range tensors {
+		v := binary.AppendUvarint([]byte{0x08, 1, 0x12, 0, 0x18}, uint64(t.Shard))
+		v = binary.AppendUvarint(append(v, 0x20), uint64(ends[t.Shard]))
+		v = binary.AppendUvarint(append(v, 0x28), uint64(t.Bytes))
+		v = binary.LittleEndian.AppendUint32(append(v, 0x35), 7)
+		table = append(table, tableEntry{t.Name, v})
+		ends[t.Shard] += t.Bytes
+	}
+	return leveldbTable(table)
 }
 
 type tableEntry struct {
