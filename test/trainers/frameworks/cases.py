@@ -11,12 +11,17 @@ class Case:
     ranks: int = 1
     variables: dict = dataclasses.field(default_factory=dict)
     drop: tuple = ()  # what the output directory has besides, as globs
+    directory: str = ""  # absolute: for a framework that writes the path of the output directory into its files
 
 
 # The environment and the packages whose versions a README names.
 PACKAGES = {
     "accelerate": ("hf", ["accelerate", "torch", "safetensors"]),
     "dcp": ("hf", ["torch", "safetensors"]),
+    "flax": ("jax", ["flax", "orbax-checkpoint", "jax"]),
+    "keras": ("jax", ["keras", "jax", "h5py", "orbax-checkpoint"]),
+    "lightning": ("lightning", ["lightning", "torch"]),
+    "orbax": ("jax", ["orbax-checkpoint", "jax", "jaxlib", "optax"]),
     "plain": ("hf", ["torch", "safetensors"]),
 }
 
@@ -32,6 +37,21 @@ CASES = {
     "accelerate/plain": Case("hf", "train_accelerate.py"),
     "accelerate/bin": Case("hf", "train_accelerate.py", ["--kind", "bin", *ONE]),
     "accelerate/ddp": Case("hf", "train_accelerate.py", ranks=2),
+    "lightning/copy": Case("lightning", "train_lightning.py", ["--kind", "copy"]),
+    "lightning/link": Case("lightning", "train_lightning.py", ["--kind", "link"]),
+    "lightning/weights": Case("lightning", "train_lightning.py", ["--kind", "weights", *ONE]),
+    "lightning/fsdp": Case("lightning", "train_lightning.py", ["--kind", "fsdp", *ONE], ranks=2),
+    "lightning/fsdp2": Case("lightning", "train_lightning.py", ["--kind", "fsdp2"], ranks=2),
+    "orbax/manager": Case("jax", "train_orbax.py", directory="/ckpt"),
+    "orbax/async": Case("jax", "train_orbax.py", ["--kind", "async"], directory="/ckpt"),
+    "orbax/items": Case("jax", "train_orbax.py", ["--kind", "items", *ONE], directory="/ckpt"),
+    "orbax/plain": Case("jax", "train_orbax.py", ["--kind", "plain", *ONE], directory="/ckpt"),
+    "flax/msgpack": Case("jax", "train_orbax.py", ["--kind", "flax"], directory="/ckpt"),
+    "flax/orbax": Case("jax", "train_orbax.py", ["--kind", "flax-orbax", *ONE], directory="/ckpt"),
+    "keras/backup": Case("jax", "train_keras.py"),
+    "keras/backup-double": Case("jax", "train_keras.py", ["--kind", "backup-double"]),
+    "keras/checkpoints": Case("jax", "train_keras.py", ["--kind", "checkpoints", *ONE]),
+    "keras/orbax": Case("jax", "train_keras.py", ["--kind", "orbax", *ONE], directory="/ckpt"),
     "plain/nanogpt": Case("hf", "train_plain.py"),
     "plain/numbered": Case("hf", "train_plain.py", ["--kind", "numbered"]),
     "plain/weights": Case("hf", "train_plain.py", ["--kind", "weights", *ONE]),
