@@ -41,6 +41,7 @@ func (w *world) check() *commit.View {
 	}
 	w.head = head
 	w.checkNotSentAgain()
+	w.checkGoesOn()
 	return v
 }
 
@@ -143,6 +144,32 @@ func (w *world) checkNotSentAgain() {
 	for path, is := range now {
 		if _, ok := w.sent[path]; !ok && w.newest(path, is.ident) {
 			w.sent[path] = is
+		}
+	}
+}
+
+// checkGoesOn proves that an upload in parts of which the journal had a part
+// down is gone on with, and not begun anew.
+func (w *world) checkGoesOn() {
+	w.t.Helper()
+	lines := w.journalled()
+	parted := map[string]bool{}
+	for _, l := range lines {
+		parted[l.Upload] = parted[l.Upload] || l.Kind == "part"
+	}
+	for _, l := range lines {
+		was, ok := w.begun[l.Path]
+		if !ok || l.Ident != was.Ident {
+			continue
+		}
+		if l.Kind == "upload" && l.Upload != was.Upload || l.Kind == "file" && l.Object != was.Object {
+			w.t.Errorf("parts of %s had been sent, and after a restart it was begun anew: %+v, then %+v", l.Path, was, l)
+		}
+	}
+	w.begun = map[string]journalLine{}
+	for _, l := range lines {
+		if l.Kind == "upload" && parted[l.Upload] && w.newest(l.Path, l.Ident) {
+			w.begun[l.Path] = l
 		}
 	}
 }

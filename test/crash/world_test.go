@@ -41,9 +41,10 @@ type world struct {
 	runs  int
 	lives []*process // of this run
 
-	seen   map[string]string  // object: version that was compared with the trainer's bytes
-	wrote  map[string]string  // data object: version that was first seen
-	sent   map[string]sentObj // path: what a journal had down as sent when the program was killed
+	seen   map[string]string      // object: version that was compared with the trainer's bytes
+	wrote  map[string]string      // data object: version that was first seen
+	sent   map[string]sentObj     // path: what a journal had down as sent when the program was killed
+	begun  map[string]journalLine // path: an upload of which a part was sent when the program was killed
 	head   commit.ID
 	landed map[string]int // kills, by what they interrupted
 }
@@ -109,7 +110,7 @@ func (w *world) newRun() {
 	w.runs++
 	w.lives = nil
 	w.run = fmt.Sprintf("run-%d", w.runs)
-	w.seen, w.wrote, w.sent, w.head = map[string]string{}, map[string]string{}, map[string]sentObj{}, commit.ID{}
+	w.seen, w.wrote, w.sent, w.begun, w.head = map[string]string{}, map[string]string{}, map[string]sentObj{}, map[string]journalLine{}, commit.ID{}
 }
 
 // tell logs what the program said in the present run, if the test failed.
@@ -219,6 +220,7 @@ type journalLine struct {
 	Path   string `json:"path"`
 	Ident  ident  `json:"ident"`
 	Object string `json:"object"`
+	Upload string `json:"upload"`
 }
 
 // ident is the identity of a local file.
