@@ -23,10 +23,10 @@ var realDist = map[string]struct {
 	"accelerate/bin": {layout: "accelerate", resume: "exact", optional: []string{"optimizer.bin", "scheduler.bin", "custom_*"}},
 	"accelerate/ddp": {layout: "accelerate", resume: "exact"},
 	// They keep no dataloader among the items.
-	"dcp/async":           {layout: "torchtitan", resume: "unknown"},
-	"dcp/ddp":             {layout: "torchtitan", resume: "unknown"},
-	"dcp/fsdp2":           {layout: "torchtitan", resume: "unknown"},
-	"dcp/ranks":           {layout: "torchtitan", resume: "unknown"},
+	"dcp/async": {layout: "torchtitan", resume: "unknown"},
+	"dcp/ddp":   {layout: "torchtitan", resume: "unknown"},
+	"dcp/fsdp2": {layout: "torchtitan", resume: "unknown"},
+	"dcp/ranks": {layout: "torchtitan", resume: "unknown"},
 	// Shards say the number of their own rank only: that of the last is missed by nothing.
 	"dcp/hf":              {layout: "torchtitan", resume: "weights-only", optional: []string{"shard-00002-*"}},
 	"dcp/hf-consolidated": {layout: "torchtitan", resume: "weights-only", optional: []string{"sharded/shard-00002-*"}},

@@ -271,7 +271,7 @@ func speaksOf(text, rel string) bool {
 		return strings.Contains(text, "missing weights")
 	}
 	if i := strings.Index(rel, "-model-0"); i > 0 { // a rank may have no part of it
-		return strings.Contains(text, "*"+rel[i:])
+		return strings.Contains(text, "*"+rel[i:]) || strings.Contains(text, rel[:i]+"-model-*")
 	}
 	return false
 }
