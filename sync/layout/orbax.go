@@ -147,6 +147,8 @@ func (j *orbaxJudge) items(items map[string]string) {
 		case strings.Contains(lower, "json"):
 			if rel := path.Join(name, orbaxJSON); j.files[rel] == nil {
 				j.missing(rel)
+			} else {
+				j.wholeJSON(rel)
 			}
 		default:
 			j.known = false
@@ -205,6 +207,27 @@ func (j *orbaxJudge) arrays(item string) {
 		}
 	}
 	j.processes(item, processes)
+	j.wholeJSON(path.Join(item, "_sharding"))
+}
+
+// wholeJSON checks a file that is JSON without saying so in its name.
+func (j *orbaxJudge) wholeJSON(rel string) {
+	if j.files[rel] == nil || j.broken[rel] {
+		return
+	}
+	f, err := j.open(rel)
+	if err != nil {
+		j.spoil(rel, "cannot read %s: %s", rel, cause(err))
+		return
+	}
+	defer f.Close()
+	r := format.NewJSON(io.NewSectionReader(f, 0, f.size))
+	if err = r.Skip(); err == nil {
+		err = r.End()
+	}
+	if err != nil {
+		j.spoil(rel, "%s: not valid JSON: %v", rel, err)
+	}
 }
 
 // processes holds the directories of the processes that wrote arrays against
@@ -214,6 +237,7 @@ func (j *orbaxJudge) processes(item string, wrote map[string]bool) {
 	for _, rel := range j.sorted {
 		if n, ok := numbered(path.Base(rel), "process_", ""); ok && path.Dir(rel) == dir {
 			p := fmt.Sprintf("ocdbt.process_%d", n)
+			j.wholeJSON(rel)
 			if _, there := wrote[p]; !there && len(wrote) > 0 {
 				j.missing(path.Join(item, p))
 			}

@@ -47,6 +47,7 @@ const (
 	JSONText    = "json"
 	JSONLines   = "jsonl"
 	Parquet     = "parquet"
+	OCDBT       = "ocdbt"
 )
 
 // broken is an error of the content, as opposed to one of the reader.
@@ -120,6 +121,7 @@ var byExt = map[string]struct {
 	".hdf5":        {HDF5, checkHDF5},
 	".gguf":        {GGUF, checkGGUF},
 	".parquet":     {Parquet, checkParquet},
+	".ocdbt":       {OCDBT, checkOCDBT},
 }
 
 func choose(f file) (string, checker, error) {
@@ -178,6 +180,8 @@ func byMagic(head []byte, lower string, torch bool) (string, checker) {
 		return NPY, checkNPY
 	case bytes.HasPrefix(head, []byte(hdf5Magic)):
 		return HDF5, checkHDF5
+	case bytes.HasPrefix(head, []byte(ocdbtNode)):
+		return OCDBT, checkOCDBTData
 	case bytes.HasPrefix(head, []byte("GGUF")):
 		return GGUF, checkGGUF
 	case isPickle(head) && (torch || path.Ext(lower) == ".pkl" || path.Ext(lower) == ".pickle"):

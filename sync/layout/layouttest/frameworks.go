@@ -78,11 +78,11 @@ func Orbax(step int, items map[string][]string) []File {
 		for _, f := range []File{
 			{Name: "array_metadatas/process_0", Data: []byte("{}")},
 			{Name: "ocdbt.process_0/d/0a1b", Data: Noise(uint64(step), 64)},
-			{Name: "ocdbt.process_0/manifest.ocdbt", Data: Noise(1, 100)},
+			{Name: "ocdbt.process_0/manifest.ocdbt", Data: OCDBT(false, Noise(1, 100))},
 			{Name: "_sharding", Data: []byte("{}")},
 			{Name: "_METADATA", Data: JSON(map[string]any{"tree_metadata": leaves, "use_ocdbt": true})},
-			{Name: "d/2c3d", Data: Noise(2, 64)},
-			{Name: "manifest.ocdbt", Data: Noise(3, 100)},
+			{Name: "d/2c3d", Data: OCDBT(true, Noise(2, 64))},
+			{Name: "manifest.ocdbt", Data: OCDBT(false, Noise(3, 100))},
 			{Name: "commit_success.txt", Data: []byte("Checkpoint commit was successful to /x")},
 		} {
 			f.Name = item + "/" + f.Name
@@ -92,6 +92,16 @@ func Orbax(step int, items map[string][]string) []File {
 	return append(files,
 		File{Name: "_CHECKPOINT_METADATA", Data: JSON(map[string]any{"item_handlers": handlers, "init_timestamp_nsecs": 1, "commit_timestamp_nsecs": 2})},
 		File{Name: "commit_success.txt", Data: []byte("Checkpoint commit was successful to /x")})
+}
+
+// OCDBT is a manifest, or a node of a tree, with that in it.
+func OCDBT(node bool, body []byte) []byte {
+	b := []byte{0x0c, 0xdb, 0x3a, 0x2a}
+	if node {
+		b = []byte{0x0c, 0xdb, 0x20, 0xde}
+	}
+	b = append(binary.LittleEndian.AppendUint64(b, uint64(4+8+len(body)+4)), body...)
+	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)))
 }
 
 // HDF5 is the least that a check of HDF5 takes for a file: a superblock of
