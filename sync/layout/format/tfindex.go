@@ -166,7 +166,7 @@ func protoFields(b []byte, fn func(field, value uint64)) error {
 			return errTFProto
 		}
 		b = b[n:]
-		skip := uint64(0)
+		var skip uint64
 		switch tag & 7 {
 		case 0:
 			v, n := binary.Uvarint(b)
