@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/ckptsync/ckptsync/commit"
 	"github.com/ckptsync/ckptsync/sync/layout"
 )
 
@@ -88,11 +89,11 @@ func (e *Engine) cumulative(name string) bool {
 
 // stepBackFor does what stepBack does where there is nothing on the disk to
 // tell it by, from what a restore would bring back.
-func (e *Engine) stepBackFor(ctx context.Context) error {
+func (e *Engine) stepBackFor(ctx context.Context, src *commit.Store) error {
 	if e.only != "" {
 		return nil
 	}
-	v, err := e.store.View(ctx)
+	v, err := src.View(ctx)
 	if err != nil {
 		return storeError(err)
 	}
@@ -101,7 +102,7 @@ func (e *Engine) stepBackFor(ctx context.Context) error {
 		return nil
 	}
 	// A head that cannot be read is the restore's to explain.
-	if m, err := e.store.Marker(ctx, id); err == nil && e.cumulative(m.Layout) && m.Name == filepath.Base(e.cfg.Root) {
+	if m, err := src.Marker(ctx, id); err == nil && e.cumulative(m.Layout) && m.Name == filepath.Base(e.cfg.Root) {
 		e.stepBackTo(m.Name)
 	}
 	return nil

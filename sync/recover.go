@@ -17,9 +17,14 @@ type RestoreOptions struct {
 	Selection      restore.Selection
 
 	IfExists bool // nothing ever committed is success: training starts from nothing
-	Fresh    bool // declare that training starts anew; nothing is restored
+	Fresh    bool // declare that training starts anew; nothing is restored, unless From another run
 	ReadOnly bool // just look: draw no attempt, commit nothing, put nothing aside
 	Progress func(restore.Progress)
+
+	// From is another run of the same store, whose commit is restored instead
+	// of this run's (see from.go). Empty: this run.
+	From    string
+	Rewrite *restore.Rewrite // of paths in files that are known to hold them; nil: none
 }
 
 // Restored is what a restore did.
@@ -58,7 +63,7 @@ func (e *Engine) Restore(ctx context.Context, o RestoreOptions) (Restored, error
 	var drawn *commit.Attempt
 	var res Restored
 	var err error
-	if o.Fresh {
+	if o.Fresh && o.From == "" {
 		res.Nothing = true
 	} else {
 		res, err = e.bringBack(ctx, o, &drawn)
@@ -83,12 +88,19 @@ func (e *Engine) Restore(ctx context.Context, o RestoreOptions) (Restored, error
 	if err := e.begin(*drawn); err != nil {
 		return res, err
 	}
+	if o.From != "" {
+		return res, nil // its objects are another run's
+	}
 	return res, e.lend(ctx, res)
 }
 
 // bringBack restores, drawing an attempt for each commit that it tries.
 func (e *Engine) bringBack(ctx context.Context, o RestoreOptions, drawn **commit.Attempt) (Restored, error) {
-	if err := e.stepBackFor(ctx); err != nil {
+	src, err := e.source(ctx, o)
+	if err != nil {
+		return Restored{}, err
+	}
+	if err := e.stepBackFor(ctx, src); err != nil {
 		return Restored{}, err
 	}
 	p := o.Policy
@@ -99,11 +111,21 @@ func (e *Engine) bringBack(ctx context.Context, o RestoreOptions, drawn **commit
 			return err
 		}
 	}
+	if src != e.store && !o.ReadOnly {
+		p.MarkDamaged = nil // the other run's daemons and owners see to that
+		p.Chosen = func(ctx context.Context, id commit.ID) (err error) {
+			*drawn, err = e.declareFrom(ctx, o, id)
+			return err
+		}
+	}
 	r, err := restore.Newest(ctx, restore.Options{
-		Store: e.store, To: e.cfg.Root, StateDir: e.cfg.StateDir, Only: e.only, Selection: o.Selection,
-		Concurrency: 2 * e.cfg.Concurrency, MemoryBudget: e.cfg.Memory, Logger: e.cfg.Log, Progress: o.Progress,
+		Store: src, To: e.cfg.Root, StateDir: e.cfg.StateDir, Only: e.only, Selection: o.Selection,
+		Concurrency: 2 * e.cfg.Concurrency, MemoryBudget: e.cfg.Memory, Logger: e.cfg.Log, Progress: o.Progress, Rewrite: o.Rewrite,
 	}, p)
 	res := Restored{Result: r}
+	if src != e.store {
+		res.fromRun(src.Run())
+	}
 	if errors.Is(err, restore.ErrNothingCommitted) && o.IfExists {
 		res.Nothing = true
 		return res, nil

@@ -84,6 +84,7 @@ func classify(err error) int {
 		unreachable *syncer.UnreachableError
 		busy        *syncer.BusyError
 		mismatch    *syncer.MismatchError
+		begun       *syncer.HasCommitsError
 	)
 	if code := isRestoreOutcome(err); code != 0 {
 		return code
@@ -91,7 +92,7 @@ func classify(err error) int {
 	switch {
 	case errors.As(err, &unreachable):
 		return statusUnknown
-	case errors.As(err, &busy), errors.As(err, &mismatch), errors.Is(err, commit.ErrConflict):
+	case errors.As(err, &busy), errors.As(err, &mismatch), errors.As(err, &begun), errors.Is(err, commit.ErrConflict):
 		return statusRefused
 	}
 	switch blobClass(err) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -34,7 +35,13 @@ func (a *app) listCmd() *cobra.Command {
 	}
 	asJSON := addJSON(cmd)
 	all := cmd.Flags().Bool("all", false, "also abandoned, excluded, damaged and regressed commits")
+	format := cmd.Flags().String("format", "table", "`FORMAT`: table, or checkpoints.jsonl: the steps that a restore may take, oldest first, as rows of tinker-cookbook")
+	cmd.MarkFlagsMutuallyExclusive("format", "json")
+	cmd.MarkFlagsMutuallyExclusive("format", "all")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if *format != "table" && *format != formatRows {
+			return &usageError{fmt.Errorf("--format: %q is not table or %s", *format, formatRows)}
+		}
 		cfg, log, err := a.load(cmd)
 		if err != nil {
 			return err
@@ -44,6 +51,13 @@ func (a *app) listCmd() *cobra.Command {
 			return err
 		}
 		defer st.close()
+		if *format == formatRows {
+			rows, err := st.rows(cmd.Context())
+			for i := 0; err == nil && i < len(rows); i++ {
+				err = a.term.JSON(rows[i])
+			}
+			return err
+		}
 		l, err := st.list(cmd.Context(), *all)
 		if err != nil {
 			return err

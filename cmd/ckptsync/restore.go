@@ -2,7 +2,9 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -10,6 +12,7 @@ import (
 
 	"github.com/ckptsync/ckptsync/cmd/ckptsync/internal/config"
 	"github.com/ckptsync/ckptsync/cmd/ckptsync/internal/term"
+	"github.com/ckptsync/ckptsync/commit"
 	syncer "github.com/ckptsync/ckptsync/sync"
 	"github.com/ckptsync/ckptsync/sync/restore"
 )
@@ -30,6 +33,7 @@ type restoreJSON struct {
 	Seconds     float64        `json:"seconds"`
 	Skipped     []skippedStep  `json:"skipped"`
 	Metadata    map[string]any `json:"metadata"`
+	Rewritten   []string       `json:"rewritten,omitempty"` // files whose paths --rewrite-root changed
 }
 
 type skippedStep struct {
@@ -40,6 +44,8 @@ type skippedStep struct {
 // restoreFlags are the flags of restore alone.
 type restoreFlags struct {
 	to           string
+	from         string // RUN[/STEP]
+	rewrite      string // OLD=NEW
 	step, before int64
 	opts         syncer.RestoreOptions
 	json         *bool
@@ -53,6 +59,15 @@ func (a *app) restoreCmd() *cobra.Command {
 and print the path of the step alone on standard output. It declares the attempt
 that training then goes on under, unless --read-only.
 
+--from takes what another run of the same store has committed. This run then
+begins with an attempt of its own that has no base; if it has commits already,
+that is refused, unless --fresh says that training starts anew.
+
+Files are restored byte for byte. --rewrite-root changes paths in those that
+are known to hold them (TensorFlow's checkpoint, SkillOpt's runtime_state.json,
+pointer files), after they were verified; without it a file that names another
+place is warned of.
+
 Status 3: nothing has ever been committed, a first start (0 with --if-exists).
 Status 4: there are commits, but none is usable. Status 5: could not tell; do
 not start training from zero on it.`,
@@ -63,23 +78,23 @@ not start training from zero on it.`,
 	fl := cmd.Flags()
 	f.json = addJSON(cmd)
 	fl.StringVar(&f.to, "to", "", "restore under this `DIR` (default: the root)")
+	fl.StringVar(&f.from, "from", "", "from another run of this store: `RUN[/STEP]`")
+	fl.StringVar(&f.rewrite, "rewrite-root", "", "`OLD=NEW`: change paths below OLD in the files that are known to hold paths")
 	fl.Int64Var(&f.step, "step", 0, "exactly step `N`, and no other")
 	fl.Int64Var(&f.before, "before", 0, "only steps below `N`")
 	fl.IntVar(&f.opts.Attempt, "attempt", 0, "as if this `ATTEMPT` led")
 	fl.BoolVar(&f.opts.IfExists, "if-exists", false, "nothing ever committed is success, with empty output")
 	fl.BoolVar(&f.opts.NoFallback, "no-fallback", false, "the first choice or none: no older step because that one is damaged")
 	fl.BoolVar(&f.opts.AllowOlder, "allow-older", false, "an older step also where the first choice is archived")
-	fl.BoolVar(&f.opts.Fresh, "fresh", false, "declare that training starts anew; restores nothing")
+	fl.BoolVar(&f.opts.Fresh, "fresh", false, "declare that training starts anew; restores nothing, unless --from another run")
 	fl.BoolVar(&f.opts.ReadOnly, "read-only", false, "just look: declare no attempt, commit nothing, put nothing aside")
 	fl.BoolVar(&f.opts.WeightsOK, "weights-ok", false, "also steps that cannot be resumed exactly")
 	fl.BoolVar(&f.opts.Selection.OwnPart, "own-part", false, "only what this node saved itself")
 	fl.StringArrayVar(&f.opts.Selection.Include, "include", nil, "only what matches `GLOB`, relative to the step; ** is any number of directories")
 	fl.StringArrayVar(&f.opts.Selection.Exclude, "exclude", nil, "not what matches `GLOB`")
 	cmd.MarkFlagsMutuallyExclusive("step", "before")
+	cmd.MarkFlagsMutuallyExclusive("from", "if-exists")
 	cmd.MarkFlagsMutuallyExclusive("fresh", "read-only")
-	for _, other := range []string{"step", "before", "attempt"} {
-		cmd.MarkFlagsMutuallyExclusive("fresh", other)
-	}
 	withSettings(cmd, "settle", "concurrency", "memory")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return a.restore(cmd, &f) }
 	return cmd
@@ -91,6 +106,9 @@ func (a *app) restore(cmd *cobra.Command, f *restoreFlags) error {
 	}
 	if cmd.Flags().Changed("before") {
 		f.opts.Before = &f.before
+	}
+	if err := f.parse(); err != nil {
+		return &usageError{err}
 	}
 	cfg, log, err := a.load(cmd)
 	if err != nil {
@@ -109,6 +127,9 @@ func (a *app) restore(cmd *cobra.Command, f *restoreFlags) error {
 			return err
 		}
 	}
+	if f.opts.From == run.Name && f.opts.From != "" {
+		return &usageError{fmt.Errorf("--from: %s is the run itself; give --step for one of its steps", run.Name)}
+	}
 	es, err := a.openEngines(cmd.Context(), cfg, []config.Run{run}, log)
 	if err != nil {
 		return err
@@ -123,12 +144,50 @@ func (a *app) restore(cmd *cobra.Command, f *restoreFlags) error {
 	return a.printRestored(&res, *f.json)
 }
 
+// parse reads the flags that hold two things.
+func (f *restoreFlags) parse() error {
+	if run, step, named := strings.Cut(f.from, "/"); f.from != "" {
+		if err := commit.CheckRun(run); err != nil {
+			return fmt.Errorf("--from: %w", err)
+		}
+		f.opts.From = run
+		n, ok := digits(step)
+		switch {
+		case !named || step == "latest" || step == "head":
+		case !ok:
+			return fmt.Errorf("--from: %q is not RUN, RUN/STEP with the step's number, or RUN/latest", f.from)
+		case f.opts.Step != nil && *f.opts.Step != n || f.opts.Before != nil:
+			return fmt.Errorf("--from %s names a step, and so does another flag", f.from)
+		default:
+			f.opts.Step = &n
+		}
+	}
+	if f.opts.Fresh && f.opts.From == "" && (f.opts.Step != nil || f.opts.Before != nil || f.opts.Attempt != 0) {
+		return errors.New("--fresh restores nothing: it takes no --step, --before or --attempt, unless --from another run")
+	}
+	if f.rewrite == "" {
+		return nil
+	}
+	from, to, both := strings.Cut(f.rewrite, "=")
+	if !both {
+		return fmt.Errorf("--rewrite-root: %q is not OLD=NEW", f.rewrite)
+	}
+	f.opts.Rewrite = &restore.Rewrite{Old: from, New: to}
+	if err := f.opts.Rewrite.Validate(); err != nil {
+		return fmt.Errorf("--rewrite-root: %w", err)
+	}
+	return nil
+}
+
 func (a *app) printRestored(res *syncer.Restored, asJSON bool) error {
 	for _, w := range res.Warnings {
 		a.term.Hint("%s", w)
 	}
 	for _, s := range res.Skipped {
 		a.term.Hint("passed over step %d of attempt %d: %s", s.ID.Step, s.ID.Attempt, s.Reason)
+	}
+	for _, w := range res.Rewritten {
+		a.term.Hint("%s: changed %s, so that it is no longer what was committed", w.File, term.Count(w.Paths, "path"))
 	}
 	for _, m := range append(res.Quarantined, res.Aside...) {
 		a.term.Hint("%s was moved to %s", m.Name, m.To)
@@ -158,6 +217,10 @@ func toRestoreJSON(res *syncer.Restored) restoreJSON {
 	if j.Path = path; enc != "" && j.Encoding == "" {
 		j.Encoding = enc
 		j.Name = percent(res.Name)
+	}
+	for _, w := range res.Rewritten {
+		name, _ := jsonName(w.File)
+		j.Rewritten = append(j.Rewritten, name)
 	}
 	for _, s := range res.Skipped {
 		j.Skipped = append(j.Skipped, skippedStep{s.ID.Step, s.Reason})

@@ -75,7 +75,7 @@ func (a *app) rootCmd() *cobra.Command {
 	root.AddCommand(
 		a.daemonCmd(), a.restoreCmd(), a.pushCmd(),
 		a.demoCmd(), a.demoTrainerCmd(),
-		a.listCmd(), a.showCmd(), a.inspectCmd(), a.doctorCmd(), a.layoutsCmd(), a.markCmd(),
+		a.listCmd(), a.showCmd(), a.resolveCmd(), a.inspectCmd(), a.doctorCmd(), a.layoutsCmd(), a.markCmd(),
 		a.versionCmd(), a.completionCmd(),
 	)
 	for _, c := range root.Commands() {

@@ -27,25 +27,24 @@ func elsewhere(text, root string) (string, bool) {
 	return "", false
 }
 
-// stateFile reports whether a file says, by its name, which checkpoint its
-// framework is to load (TensorFlow's "checkpoint" file).
-func stateFile(name string) bool { return path.Base(name) == "checkpoint" }
-
 // warnElsewhere warns of state and pointer files that name a place outside the
 // root: they were restored byte for byte, and a framework that follows them
 // would load something else, or nothing.
 func (r *runner) warnElsewhere() {
 	look := func(name, text string) {
 		if p, ok := elsewhere(text, r.o.To); ok {
-			r.warn(fmt.Sprintf("%q names %s, which is not below %s: it was restored as it is, and a framework that follows it does not load this step", name, p, r.o.To))
+			r.warn(fmt.Sprintf("%q names %s, which is not below %s: it was restored as it is, and a framework that follows it does not load this step; --rewrite-root OLD=NEW changes such paths", name, p, r.o.To))
 		}
 	}
 	for _, p := range r.plan.Pointers {
+		if r.o.Rewrite != nil && !p.Link {
+			p.Content, _ = r.o.Rewrite.apply(p.Content)
+		}
 		look(p.Path, p.Content)
 	}
 	for i := range r.plan.Files {
 		f := &r.plan.Files[i]
-		if stateFile(f.Path) && f.Size <= maxStateFile {
+		if r.small(f) {
 			if text, err := readSmall(r.area.root, f.Path); err == nil && !strings.Contains(text, "\x00") {
 				look(f.Path, text)
 			}

@@ -38,6 +38,10 @@ type Options struct {
 	Only string
 	Selection
 
+	// Rewrite changes paths in the files that are known to hold them; nil: no
+	// byte is changed, and what names another place is warned of.
+	Rewrite *Rewrite
+
 	Concurrency  int   // ranges in flight; 0: DefaultConcurrency
 	MemoryBudget int64 // bytes for data in flight; lowers Concurrency if need be; 0: DefaultMemoryBudget
 	Logger       *slog.Logger
@@ -96,6 +100,7 @@ type Result struct {
 	Unchanged   bool  // the step was here already, whole
 	Duration    time.Duration
 	Warnings    []string
+	Rewritten   []Rewritten // files whose bytes are no longer those that were committed
 	Quarantined []Moved
 	Skipped     []Skipped // by Newest: commits that came before this one
 	// MarkedDamaged, by Newest: the commit bears that mark and was asked for
@@ -123,6 +128,11 @@ func (o *Options) complete() error {
 	}
 	if err := apart(filepath.Join(o.To, o.Only), o.StateDir); err != nil {
 		return err
+	}
+	if o.Rewrite != nil {
+		if err := o.Rewrite.Validate(); err != nil {
+			return fmt.Errorf("restore: rewrite paths: %w", err)
+		}
 	}
 	if o.Concurrency <= 0 {
 		o.Concurrency = DefaultConcurrency

@@ -96,6 +96,10 @@ func (r *runner) run(ctx context.Context) error {
 		return err
 	}
 	r.plan = NewPlan(r.tree, local, r.owner)
+	if r.plan.Whole && r.o.Rewrite != nil && r.wouldRewrite() {
+		local.Blocked = true // it has to be built anew, from what is here
+		r.plan = NewPlan(r.tree, local, r.owner)
+	}
 	r.res.Files, r.res.Bytes = len(r.plan.Files), r.plan.Bytes
 	r.now.Files, r.now.Bytes = r.res.Files, r.res.Bytes
 	if r.plan.Whole {
@@ -112,6 +116,9 @@ func (r *runner) run(ctx context.Context) error {
 	}
 	if err := r.close(); err != nil {
 		return err
+	}
+	if w := r.o.Rewrite; w != nil && len(r.res.Rewritten) == 0 {
+		r.warn(fmt.Sprintf("no path below %s stands in a file that is known to hold paths: nothing was rewritten", w.Old))
 	}
 	r.warnElsewhere()
 	r.phase(PhaseDone)
@@ -130,6 +137,7 @@ func (r *runner) bring(ctx context.Context) error {
 	r.phase(PhaseFetch)
 	r.advance(Progress{Done: r.plan.Holes})
 	s := r.stager()
+	s.whole = r.rewrite
 	if err := s.build(ctx); err != nil {
 		return err
 	}
@@ -152,6 +160,11 @@ func (r *runner) bring(ctx context.Context) error {
 // pointers writes the pointer files that are not right yet.
 func (r *runner) pointers(ctx context.Context) error {
 	for _, p := range r.plan.Pointers {
+		if r.o.Rewrite != nil && !p.Link {
+			text, n := r.o.Rewrite.apply(p.Content)
+			p.Content = text
+			r.rewrote(p.Path, n)
+		}
 		if pointerRight(r.area.root, p) {
 			continue
 		}

@@ -64,6 +64,7 @@ type stager struct {
 	owner bool
 	warn  func(string)
 	moved func(reused int64) // told of bytes that came from local files
+	whole func() error       // called when every file is whole and verified; may be nil
 }
 
 // staged is the place of an entry below the session.
@@ -77,6 +78,11 @@ func (s *stager) build(ctx context.Context) error {
 	}
 	if err := s.files(ctx); err != nil {
 		return s.explain(err)
+	}
+	if s.whole != nil {
+		if err := s.whole(); err != nil {
+			return s.explain(err)
+		}
 	}
 	return s.explain(s.finish(ctx))
 }
