@@ -202,6 +202,18 @@ func TestOrbaxNames(t *testing.T) {
 	}
 }
 
+// A file of another kind is no step of Flax, and arrays beside one make it
+// more than a file.
+func TestFlaxFiles(t *testing.T) {
+	whole := blob([]byte("\x81\xa3opt\xc0"))
+	steps, _ := autoIn(t, fstest.MapFS{"checkpoint_5": blob([]byte("text")), "checkpoint_6": blob(nil), "checkpoint_7": whole})
+	if d := cmp.Diff(map[string]int64{"checkpoint_7": 7}, steps); d != "" {
+		t.Error(d)
+	}
+	wantReasons(t, judgeAuto(t, fstest.MapFS{"checkpoint_7": whole, "checkpoint_7_gda/x": whole}, "checkpoint_7"),
+		"its arrays lie in checkpoint_7_gda beside it, and would not be saved with it")
+}
+
 func tfState(newest string, all ...string) []byte {
 	s := fmt.Sprintf("model_checkpoint_path: %q\n", newest)
 	for _, p := range all {

@@ -64,6 +64,10 @@ func frameCases() map[string]frameCase {
 	rootCases(add)
 	add("nanogpt", 20, distCase{layout: "nanogpt", step: "ckpt.pt", resume: commit.ResumeExact, strength: layout.Strong, evidence: []string{"."},
 		files: single(layouttest.TorchZip("ckpt", layouttest.Dict{"model", layouttest.Dict{}, "optimizer", layouttest.Dict{}, "iter_num", 20}, layouttest.Noise(1, 64)))})
+	add("flax", 20, distCase{layout: "flax", step: "checkpoint_20", resume: commit.ResumeExact, strength: layout.Strong, evidence: []string{"."},
+		files: single([]byte("\x82\xa9opt_state\xc0\xa1w\xc7\x03\x01xyz"))})
+	add("flax, weights", 20, distCase{layout: "flax", step: "checkpoint_20", resume: commit.ResumeUnknown, strength: layout.Strong, evidence: []string{"."},
+		files: single([]byte("\x81\xa1w\xc7\x03\x01xyz"))})
 	add("llamafactory", 20, distCase{layout: "llamafactory", step: "checkpoint-20", files: factoryFiles(false), resume: commit.ResumeExact,
 		strength: layout.Proof, evidence: []string{"CHECKPOINT_COMPLETE"}, optional: []string{"model/config.json"}}, "CHECKPOINT_COMPLETE")
 	add("llamafactory, FSDP", 20, distCase{layout: "llamafactory", step: "checkpoint-20", files: factoryFiles(true), resume: commit.ResumeExact,

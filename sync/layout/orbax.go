@@ -20,7 +20,8 @@ const (
 	orbaxSuccess  = "commit_success.txt"
 	orbaxTree     = "_METADATA"
 	orbaxManifest = "manifest.ocdbt"
-	orbaxJSON     = "metadata" // of a JSON item
+	orbaxJSON     = "metadata" // in a JSON item
+	orbaxMetrics  = "metrics"  // the item of the manager's metrics, and the file in it
 )
 
 // orbaxStep is what Orbax itself takes for a step: digits, or a prefix that
@@ -145,11 +146,7 @@ func (j *orbaxJudge) items(items map[string]string) {
 		case strings.Contains(lower, "pytree"), strings.Contains(lower, "standard"):
 			j.arrays(name)
 		case strings.Contains(lower, "json"):
-			if rel := path.Join(name, orbaxJSON); j.files[rel] == nil {
-				j.missing(rel)
-			} else {
-				j.wholeJSON(rel)
-			}
+			j.json(name)
 		default:
 			j.known = false
 			if len(j.below(name)) == 0 {
@@ -157,6 +154,25 @@ func (j *orbaxJudge) items(items map[string]string) {
 			}
 		}
 	}
+}
+
+// json judges an item that is a JSON file, whose name the script may choose.
+func (j *orbaxJudge) json(item string) {
+	found := false
+	for _, rel := range j.below(item) {
+		if path.Base(rel) != orbaxSuccess {
+			found = true
+			j.wholeJSON(rel)
+		}
+	}
+	if found {
+		return
+	}
+	rel := path.Join(item, orbaxJSON)
+	if path.Base(item) == orbaxMetrics {
+		rel = path.Join(item, orbaxMetrics)
+	}
+	j.missing(rel)
 }
 
 // below are the files of an item.
