@@ -136,6 +136,7 @@ type site struct {
 	*world
 	storeDir string
 	want     map[string]map[string][]byte // steps that may be committed, by name
+	compared map[commit.ID]string         // versions of the objects of commits that were compared
 }
 
 // newSite takes over a root, with a store on disk of its own. What is below the
@@ -156,7 +157,7 @@ func newSite(t *testing.T, root string) *site {
 // siteAt is a site with that store. The steps under the root may be committed.
 func siteAt(t *testing.T, root string, b blob.Bucket) *site {
 	t.Helper()
-	s := &site{want: map[string]map[string][]byte{}}
+	s := &site{want: map[string]map[string][]byte{}, compared: map[commit.ID]string{}}
 	s.world = &world{t: t, bucket: b, dir: filepath.Dir(root), root: root}
 	s.saved()
 	return s
@@ -214,12 +215,21 @@ func (s *site) check() {
 	s.t.Helper()
 	v := s.view()
 	twice := map[string]commit.ID{}
+	objects := s.versions()
 	for _, c := range v.Commits {
 		name := fmt.Sprintf("checkpoint-%d", c.Step)
-		got := s.content(c.ID)
-		if !same(got, s.want[name]) {
+		_, parts, err := s.store().Load(s.t.Context(), c.ID)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		var versions strings.Builder
+		for _, f := range parts[0].Files {
+			fmt.Fprintf(&versions, "%s %s\n", f.Object, objects[s.store().Key(f.Object)])
+		}
+		if s.compared[c.ID] != versions.String() && !same(s.content(c.ID), s.want[name]) {
 			s.t.Fatalf("%s is not the step that was saved", c.ID)
 		}
+		s.compared[c.ID] = versions.String()
 		if twin, ok := twice[name]; ok {
 			s.t.Errorf("%s and %s are the same content", twin, c.ID)
 		}
