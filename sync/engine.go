@@ -366,17 +366,18 @@ func (e *Engine) enter(l *life, s Stage, reasons ...string) {
 	// What a save under way lacks from one look to the next is not worth a line.
 	l.untold = s == Incomplete && e.cfg.now().Sub(l.since) < e.settleTime(l.verdict)
 	told = told || l.untold
-	ev := StageChanged{Step: l.step.Name, Number: l.step.Number, Stage: s, Reasons: reasons, ID: l.id}
-	if s == Committed {
-		ev.Fresh, l.fresh = l.fresh, false
+	fresh := s == Committed && l.fresh
+	l.fresh = l.fresh && !fresh
+	if told {
+		e.mu.Unlock()
+		return
 	}
+	ev := StageChanged{Step: l.step.Name, Number: l.step.Number, Stage: s, Reasons: reasons, ID: l.id, Fresh: fresh}
 	if l.tree != nil {
 		ev.Files, ev.Bytes = len(l.tree.Files()), l.tree.Bytes()
 	}
 	e.mu.Unlock()
-	if !told {
-		e.cfg.Reporter.Report(ev)
-	}
+	e.cfg.Reporter.Report(ev)
 }
 
 // notice tells something about a path once.

@@ -120,6 +120,7 @@ type Finder struct {
 	layouts  []Layout
 	patterns []*pattern // of the layouts; nil where a spec has none
 	depth    int
+	memo     memo
 }
 
 // NewFinder returns a finder that asks these layouts. Where the content of an
@@ -177,6 +178,7 @@ func (f *Finder) Find(fsys fs.FS) (Found, error) {
 		return Found{}, fmt.Errorf("list the root: %w", err)
 	}
 	w.look(".", entries, 1)
+	f.memo.sweep()
 	w.dedupe()
 	slices.SortFunc(w.found.Ignored, func(a, b Ignored) int {
 		return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Reason, b.Reason))
@@ -226,6 +228,12 @@ func (w *walk) entry(name string, d fs.DirEntry) (settled bool) {
 		w.link(name)
 		return true
 	}
+	if d.IsDir() {
+		if l := w.memo.recall(name, d); l != nil {
+			w.add(l, name, true)
+			return true
+		}
+	}
 	var claims, doubtful []Layout
 	for _, l := range w.layouts {
 		if _, ok := l.Match(name, d.IsDir()); !ok {
@@ -237,7 +245,7 @@ func (w *walk) entry(name string, d fs.DirEntry) (settled bool) {
 		}
 		claims = append(claims, l)
 	}
-	if len(claims)+len(doubtful) > 0 && w.claim(name, d.IsDir(), claims, doubtful) {
+	if len(claims)+len(doubtful) > 0 && w.claim(name, d, claims, doubtful) {
 		return true
 	}
 	w.nearMiss(name, d)
@@ -246,9 +254,12 @@ func (w *walk) entry(name string, d fs.DirEntry) (settled bool) {
 
 // claim settles which of the layouts that match its name a step belongs to,
 // and reports whether it is one.
-func (w *walk) claim(name string, dir bool, claims, doubtful []Layout) bool {
+func (w *walk) claim(name string, d fs.DirEntry, claims, doubtful []Layout) bool {
+	dir, sure := d.IsDir(), true
 	if len(claims) != 1 || len(doubtful) > 0 {
-		claims = w.likeliest(name, dir, claims, doubtful)
+		var like Likeness
+		claims, like = w.likeliest(name, dir, claims, doubtful)
+		sure = like == Surely
 	}
 	if len(claims) == 0 {
 		return false
@@ -261,13 +272,17 @@ func (w *walk) claim(name string, dir bool, claims, doubtful []Layout) bool {
 		w.ignore(name, "could be of layout %s: say which with --layout", strings.Join(names, " or "))
 		return true
 	}
+	if sure && dir {
+		w.memo.remember(name, d, claims[0])
+	}
 	w.add(claims[0], name, dir)
 	return true
 }
 
-// likeliest returns the layouts for which the content speaks most. Those that
-// doubt the name are asked only if it does not surely speak for another.
-func (w *walk) likeliest(name string, dir bool, claims, doubtful []Layout) []Layout {
+// likeliest returns the layouts for which the content speaks most, and how
+// much it does. Those that doubt the name are asked only if it does not surely
+// speak for another.
+func (w *walk) likeliest(name string, dir bool, claims, doubtful []Layout) ([]Layout, Likeness) {
 	best, out := Hardly, []Layout(nil)
 	ask := func(l Layout) {
 		like := Maybe
@@ -291,13 +306,13 @@ func (w *walk) likeliest(name string, dir bool, claims, doubtful []Layout) []Lay
 		}
 	}
 	if best == Hardly { // nothing in it yet: any of those that know the name says so
-		return claims[:min(len(claims), 1)]
+		return claims[:min(len(claims), 1)], best
 	}
 	custom := slices.DeleteFunc(slices.Clone(out), func(l Layout) bool { _, ok := l.(*generic); return !ok })
 	if len(custom) > 0 {
-		return custom
+		return custom, best
 	}
-	return out
+	return out, best
 }
 
 // link explains why a link that looks like a step is none.
