@@ -52,7 +52,7 @@ func (composer) Spec() Spec {
 		Step:        "ep*-ba{step}-rank0.pt",
 		Kind:        "file",
 		Settle:      DefaultSettle,
-		Pointers:    []Pointer{{Path: composerLatest, Content: "{name}"}},
+		Pointers:    []Pointer{{Path: composerLatest, Content: "{name}", Link: true}},
 		Code: "a sharded save is a directory ep*-ba{step} with a .metadata that names its shards; the step's number is its batch; exact resume needs state, " +
 			"state.optimizers and rng in it; the pointer is a symbolic link, as are others beside the step that lead to a save",
 	}

@@ -60,6 +60,7 @@ func Builtins() []Layout {
 		fireworks{},
 		lightning{},
 		orbax{},
+		flax{},
 		composer{},
 		verl{},
 		openrlhf{},

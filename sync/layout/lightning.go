@@ -79,7 +79,7 @@ func (lightning) Spec() Spec {
 		Kind:        "any",
 		Forbidden:   []string{"/{stem}-unfinished"},
 		Settle:      DefaultSettle,
-		Pointers:    []Pointer{{Path: "last" + lightningExt, Content: "{name}"}},
+		Pointers:    []Pointer{{Path: "last" + lightningExt, Content: "{name}", Link: true}},
 		Code: "any name that ends in .ckpt is a step, whose number is global_step in it if the name has none; last.ckpt counts only where no other " +
 			"is as new, and becomes a link to the restored step where there is one now; a directory has meta.pt, newer than its .metadata, or " +
 			"DeepSpeed's files; exact resume needs optimizer_states (random states are not saved by Lightning)",

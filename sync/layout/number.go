@@ -57,21 +57,21 @@ func (w *walk) add(l Layout, name string, dir bool) {
 // could not be read is kept beside the others: it is not complete.
 func (w *walk) dedupe() {
 	slices.SortFunc(w.found.Steps, func(a, b Step) int {
-		return cmp.Or(cmp.Compare(a.Number, b.Number), order(w.unread, a, b), order(w.passing, a, b),
+		return cmp.Or(cmp.Compare(a.Number, b.Number), order(w.unread, a, b),
 			cmp.Compare(len(a.Name), len(b.Name)), cmp.Compare(a.Name, b.Name))
 	})
-	var highest *Step // of those that stay
-	for i, s := range w.found.Steps {
+	highest := int64(-1) // of those that stay
+	for _, s := range w.found.Steps {
 		if !w.passing[s.Name] && !w.unread[s.Name] {
-			highest = &w.found.Steps[i]
+			highest = s.Number
 		}
 	}
 	var kept []Step
 	for _, s := range w.found.Steps {
 		switch n := len(kept); {
 		case w.unread[s.Name]:
-		case w.passing[s.Name] && highest != nil && highest.Number >= s.Number:
-			w.ignore(s.Name, "holds step %d, and %s holds step %d under a name of its own", s.Number, highest.Name, highest.Number)
+		case w.passing[s.Name] && highest >= s.Number:
+			w.ignore(s.Name, "holds no newer step than those that have names of their own")
 			continue
 		case n > 0 && kept[n-1].Number == s.Number && !w.unread[kept[n-1].Name]:
 			w.ignore(s.Name, "has the number %d, as %s has, which is the shorter name or the first", s.Number, kept[n-1].Name)
