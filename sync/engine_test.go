@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -559,11 +560,10 @@ func TestPushEndsThoughAStepIsWrittenForEver(t *testing.T) {
 	w := newWorld(t)
 	w.step(100)
 	dir := w.step(200)
-	n := 0
-	write := func() {
-		n++
+	var n atomic.Int64
+	write := func() { // also by those who send files, at once
 		p := filepath.Join(dir, "trainer_state.json")
-		at := time.Now().Add(time.Duration(n) * time.Second)
+		at := time.Now().Add(time.Duration(n.Add(1)) * time.Second)
 		if err := os.Chtimes(p, at, at); err != nil {
 			t.Error(err)
 		}
