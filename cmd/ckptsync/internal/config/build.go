@@ -98,6 +98,9 @@ func (l *loader) checkLayouts(cfg *Config) {
 			l.ps.add(at, "layout: there are two of the name %q", s.Name)
 		}
 		seen[s.Name] = true
+		if s.Cumulative {
+			l.ps.add(l.at(key+".cumulative", key), "layout %s: cumulative is for built-in layouts, which know where in such a directory its step's number stands", s.Name)
+		}
 		if s.Step == "" {
 			l.ps.add(at, "layout %s: it has no step pattern, as step: \"checkpoint-{step}\"", s.Name)
 			continue

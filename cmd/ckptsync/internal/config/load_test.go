@@ -367,7 +367,7 @@ func TestExample(t *testing.T) {
 	}
 	for _, typ := range []string{"config.file", "config.fileRun", "config.fileRetention", "config.fileLog", "layout.Spec", "layout.Pointer"} {
 		for _, key := range keysOf(typ) {
-			if key != "listen" && key != "code" && !strings.Contains(string(text), key+":") {
+			if key != "listen" && key != "code" && key != "cumulative" && !strings.Contains(string(text), key+":") {
 				t.Errorf("the example does not show %s of %s", key, typ)
 			}
 		}
