@@ -56,8 +56,9 @@ def main():
     y = x[:, :4] * 2
     os.makedirs(options.output_dir, exist_ok=True)
     if options.what == "save":
+        interrupt = [Interrupt(options.steps)] if options.kind.startswith("backup") else []
         try:
-            model.fit(x, y, epochs=options.steps, shuffle=False, verbose=0, callbacks=[*callbacks(options, options.output_dir), Interrupt(options.steps)])
+            model.fit(x, y, epochs=options.steps, shuffle=False, verbose=0, callbacks=callbacks(options, options.output_dir) + interrupt)
         except KeyboardInterrupt:
             pass
         common.write_states(options.states, state_of(model), [])

@@ -99,7 +99,12 @@ def strategy(options):
         from lightning.pytorch.strategies import FSDPStrategy
 
         class OnCPU(FSDPStrategy):
-            """Lightning takes FSDP itself only on a GPU; the sharding and the saving work on a CPU just as well."""
+            """Lightning and FSDP ask for a GPU; the sharding and the saving work on a CPU just as well."""
+
+            def _setup_model(self, model):
+                from torch.distributed.fsdp import FullyShardedDataParallel
+
+                return FullyShardedDataParallel(model, device_id=torch.device("cpu"), **self.kwargs)
 
         return OnCPU(state_dict_type="sharded", process_group_backend="gloo", auto_wrap_policy={torch.nn.Linear})
     return "auto"
