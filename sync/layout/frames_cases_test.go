@@ -86,6 +86,28 @@ func TestComposerReasons(t *testing.T) {
 	}
 }
 
+// What exact resume lacks, one by one.
+func TestComposerMissing(t *testing.T) {
+	state := layouttest.Dict{"model", 1, "optimizers", layouttest.Dict{}}
+	for want, fsys := range map[string]fstest.MapFS{
+		"rng":        {"ep1-ba20-rank0.pt": blob(layouttest.TorchZip("archive", layouttest.Dict{"state", state}))},
+		"optimizers": {"ep1-ba20-rank0.pt": blob(layouttest.TorchZip("archive", layouttest.Dict{"state", state[:2], "rng", 1}))},
+	} {
+		v := judgeAuto(t, fsys, "ep1-ba20-rank0.pt")
+		if v.Resume != commit.ResumeWeights || cmp.Diff([]string{want}, v.Missing) != "" {
+			t.Errorf("without %s: resume %s, missing %q", want, v.Resume, v.Missing)
+		}
+	}
+	for want, keys := range map[string][]string{"rng": {"state.model.w", "state.optimizers.w"}, "optimizers": {"state.model.w", "rng.0"}} {
+		fsys := fstest.MapFS{}
+		layouttest.Put(fsys, "ep1-ba20", layouttest.Stamp(distBase, layouttest.DCPFiles("", layouttest.DCPSave{World: 1, Keys: keys})))
+		v := judgeAuto(t, fsys, "ep1-ba20")
+		if v.Resume != commit.ResumeWeights || cmp.Diff([]string{want}, v.Missing) != "" {
+			t.Errorf("sharded without %s: resume %s, missing %q", want, v.Resume, v.Missing)
+		}
+	}
+}
+
 // O-13: steps are complete by what they hold, whatever the tracker says, and
 // restore writes one that names the step.
 func TestO13VerlWithoutTracker(t *testing.T) {
