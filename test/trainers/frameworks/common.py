@@ -9,7 +9,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 
-def options(description, kinds=None):
+def options(description, kinds=None, prefix=None):
     """Parses the options that every script has.
 
     save trains --steps steps, saving every --every steps, and then --more steps that are not saved.
@@ -26,6 +26,8 @@ def options(description, kinds=None):
     parser.add_argument("--more", type=int, default=2)
     if kinds:
         parser.add_argument("--kind", choices=list(kinds), default=next(iter(kinds)), help="; ".join(f"{k}: {v}" for k, v in kinds.items()))
+    if prefix:
+        parser.add_argument("--prefix", default=prefix, help="what the name of a step begins with")
     return parser.parse_args()
 
 

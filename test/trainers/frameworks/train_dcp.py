@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes and reads torch distributed checkpoints (DCP) of a tiny model, in OUTPUT_DIR/step-N. Run it with torch.distributed.run on 2 ranks."""
+"""Writes and reads torch distributed checkpoints (DCP) of a tiny model, in OUTPUT_DIR/PREFIXn. Run it with torch.distributed.run on 2 ranks."""
 
 import os
 
@@ -48,7 +48,7 @@ def save(options, state, directory):
 
 
 def main():
-    options = common.options(__doc__, KINDS)
+    options = common.options(__doc__, KINDS, prefix="step-")
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     common.torch_setup(options.what)
@@ -66,7 +66,7 @@ def main():
             common.torch_step(model, optimizer, scheduler, step, rank)
             if step % options.every == 0:
                 state = state_of(model, optimizer, scheduler, step, rank)
-                save(options, state, os.path.join(options.output_dir, f"step-{step}"))
+                save(options, state, os.path.join(options.output_dir, f"{options.prefix}{step}"))
     else:
         state = state_of(model, optimizer, scheduler, 0, rank)
         dcp.load(state, checkpoint_id=options.source)
