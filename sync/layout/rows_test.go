@@ -48,7 +48,9 @@ func TestRows(t *testing.T) {
 			meta: map[string]any{"resumes_from": "000020"}, warning: "training resumes from step 20"},
 		"sampler alone": {text: samplerRow, layout: "tinker", number: 30, resume: commit.ResumeWeights, missing: []string{"state_path"}},
 		"rolling":       {text: tinkerRows(20) + rollingRow, layout: "tinker", number: 31, resume: commit.ResumeExact, meta: map[string]any{"rolling": true}, warning: "rolling"},
-		"name only":     {text: `{"name": "000007", "state_path": "tinker://r/w/7"}` + "\n", layout: "tinker", number: 7, resume: commit.ResumeExact},
+		"final again": {text: tinkerRows(10) + `{"name": "final", "batch": 10, "final": true, "state_path": "tinker://r/w/final"}` + "\n", layout: "tinker",
+			number: 10, resume: commit.ResumeExact, meta: map[string]any{"name": "final", "final": true}},
+		"name only": {text: `{"name": "000007", "state_path": "tinker://r/w/7"}` + "\n", layout: "tinker", number: 7, resume: commit.ResumeExact},
 		"cross job": {text: crossJobRow, layout: "fireworks", number: 4, resume: commit.ResumeExact,
 			meta: map[string]any{"data_consumed": int64(16), "source_job_id": "job-7", "state_path": "cross_job://job-7/step-4"}},
 	} {
@@ -172,6 +174,22 @@ func TestFireworksDataloader(t *testing.T) {
 	for _, text := range []string{`{"workers": 4, "shuffle": true}`, `{"workers": 4}`, `{"step-1": -3}`} {
 		if found, v := at(text); v != nil || len(found.Ignored) != 1 {
 			t.Errorf("%s: %+v", text, found)
+		}
+	}
+}
+
+// What grew after its number was asked for is not judged under that number.
+func TestRowsOfAnotherStep(t *testing.T) {
+	fsys := fstest.MapFS{
+		"checkpoints.jsonl": {Data: []byte(tinkerRows(10, 20)), Mode: 0o644},
+		"dataloader.json":   {Data: []byte(`{"step-20": 1}`), Mode: 0o644},
+	}
+	f := layout.NewFinder(layout.Builtins()...)
+	for _, s := range []layout.Step{
+		{Name: "checkpoints.jsonl", Number: 10, Layout: "tinker"}, {Name: "dataloader.json", Number: 10, Layout: "fireworks"},
+	} {
+		if v, err := f.Judge(fsys, s); err != nil || len(v.Reasons) != 1 || !strings.Contains(v.Reasons[0], "is at step 20, and step 10 was asked about") {
+			t.Errorf("%s: %q, %v", s.Name, v.Reasons, err)
 		}
 	}
 }

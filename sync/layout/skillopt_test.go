@@ -261,6 +261,7 @@ func TestSkillOptIDs(t *testing.T) {
 		{`"best_skill_sha256": "0123456789abcdef"`, `"x": 1`, "best_skill.md has the hash"},
 		{`"current_skill_hash": "0123456789abcdef"`, `"x": 1`, "skills/skill_v0001.md has the hash"},
 		{`"current_skill_path": ["odd"], "best_step": {}`, `"x": 1`, ""},
+		{`"x": 1`, `"x": 1`, ""},
 	} {
 		fsys := skillFS(layouttest.SkillOptFiles(1, 4))
 		set(fsys, "runtime_state.json", c.state)
@@ -302,5 +303,26 @@ func TestRootStep(t *testing.T) {
 		if s, ok := layout.RootStep(fsys, name, layout.Builtins()); ok {
 			t.Errorf("%s: %+v", name, s)
 		}
+	}
+}
+
+// A state that names another step's skill, and a state that was written again
+// after its number was asked for.
+func TestSkillOptStateOfAnotherStep(t *testing.T) {
+	fsys := skillFS(layouttest.SkillOptFiles(3, 4))
+	s, v := one(t, fsys)
+	if !v.Complete(nil) {
+		t.Fatal(v.Sentence())
+	}
+	s.Number = 2
+	f := layout.NewFinder(layout.Builtins()...)
+	if v, err := f.Judge(fsys, s); err != nil || !strings.Contains(strings.Join(v.Reasons, "\n"), "says last_completed_step 3, and step 2 was asked about") {
+		t.Errorf("%q, %v", v.Reasons, err)
+	}
+	state := *fsys["run/runtime_state.json"]
+	state.Data = []byte(strings.Replace(string(state.Data), "skill_v0003.md", "skill_v0002.md", 1))
+	fsys["run/runtime_state.json"] = &state
+	if _, v := one(t, fsys); !strings.Contains(strings.Join(v.Reasons, "\n"), "skill_v0002.md as its current_skill_path, where step 3 has skills/skill_v0003.md") {
+		t.Errorf("%q", v.Reasons)
 	}
 }

@@ -57,8 +57,8 @@ func TestFS(t *testing.T) {
 }
 
 func TestLinks(t *testing.T) {
-	f := newFS(t, fileA, fileB, link("s/l", "d/b"), link("s/up", "../s/a"), link("s/dir", "d"), link("s/loop", "loop"), link("out", "../x"), link("abs", "/etc"))
-	for name, want := range map[string]string{"s/l": "beta", "s/up": "alpha", "s/dir/b": "beta"} {
+	f := newFS(t, fileA, fileB, link("s/l", "d/b"), link("s/up", "../s/a"), link("s/dir", "d"), link("s/l2", "l3"), link("s/l3", "./l"), link("s/loop", "loop"), link("out", "../x"), link("abs", "/etc"))
+	for name, want := range map[string]string{"s/l": "beta", "s/l2": "beta", "s/up": "alpha", "s/dir/b": "beta"} {
 		if b, err := fs.ReadFile(f, name); err != nil || string(b) != want {
 			t.Errorf("%s: %q, %v", name, b, err)
 		}

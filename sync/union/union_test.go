@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/ckptsync/ckptsync/blob"
 	"github.com/ckptsync/ckptsync/blob/memblob"
 	"github.com/ckptsync/ckptsync/commit"
 	"github.com/ckptsync/ckptsync/sync/hold"
@@ -265,7 +267,11 @@ func TestUnionReadsWhatIsThere(t *testing.T) {
 		if err := change(); err != nil {
 			t.Fatal(err)
 		}
-		v := w.judge(t, w.union(t, w.parts...))
+		u := w.union(t, w.parts...)
+		if _, err := fs.ReadFile(u, w.parts[0].Files[i].Path); !errors.Is(err, blob.ErrCorrupt) && !errors.Is(err, blob.ErrNotExist) {
+			t.Errorf("%s: read: %v", what, err)
+		}
+		v := w.judge(t, u)
 		if len(v.Reasons) == 0 || !strings.Contains(strings.Join(v.Reasons, "\n"), "scheduler.pt") {
 			t.Errorf("%s: %s", what, v.Sentence())
 		}
