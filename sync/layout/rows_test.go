@@ -2,6 +2,7 @@ package layout_test
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -190,6 +191,32 @@ func TestRowsOfAnotherStep(t *testing.T) {
 	} {
 		if v, err := f.Judge(fsys, s); err != nil || len(v.Reasons) != 1 || !strings.Contains(v.Reasons[0], "is at step 20, and step 10 was asked about") {
 			t.Errorf("%s: %q, %v", s.Name, v.Reasons, err)
+		}
+	}
+}
+
+// Lists that tinker-cookbook's own manager wrote: periodic saves and a final
+// one, and saves whose rows came out of order.
+func TestRowsReal(t *testing.T) {
+	for name, want := range map[string]map[string]any{
+		"periodic": {"name": "final", "final": true, "batch": int64(5), "epoch": int64(1)},
+		"rolling":  {"name": "000005", "rolling": true, "batch": int64(5)},
+	} {
+		data, err := os.ReadFile("testdata/tinker/" + name + "/checkpoints.jsonl")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, v := one(t, fstest.MapFS{"checkpoints.jsonl": {Data: data, Mode: 0o644}})
+		if s.Layout != "tinker" || s.Number != 5 || !v.Complete(nil) || v.Resume != commit.ResumeExact {
+			t.Errorf("%s: %+v, %s", name, s, v.Sentence())
+		}
+		for k, x := range want {
+			if v.Metadata[k] != x {
+				t.Errorf("%s: %s is %v, want %v", name, k, v.Metadata[k], x)
+			}
+		}
+		if rolling := name == "rolling"; rolling != (len(v.Warnings) == 1) {
+			t.Errorf("%s: warnings %q", name, v.Warnings)
 		}
 	}
 }
