@@ -476,3 +476,28 @@ func TestO17StoreWithoutCreateIfAbsent(t *testing.T) {
 		})
 	}
 }
+
+func TestO02NoStepHasEverQualified(t *testing.T) {
+	w := newWorld(t)
+	for n := 100; n <= 500; n += 100 {
+		w.step(n, layouttest.PEFT(), layouttest.Without("trainer_state.json", "optimizer.pt", "scheduler.pt", "rng_state.pth"))
+	}
+	e := w.engine()
+	defer e.Close()
+	for range 5 {
+		if _, err := e.Push(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		w.clock.after(time.Minute)
+	}
+	w.wantCommits()
+	told := 0
+	for _, ev := range w.events {
+		if n, ok := ev.(Noticed); ok && strings.HasPrefix(n.Path, "layout ") {
+			told++
+		}
+	}
+	if told != 1 {
+		t.Errorf("told %d times that no step has ever qualified, want once", told)
+	}
+}

@@ -15,6 +15,7 @@ import (
 	"github.com/ckptsync/ckptsync/commit"
 	"github.com/ckptsync/ckptsync/sync/hold"
 	"github.com/ckptsync/ckptsync/sync/layout"
+	"github.com/ckptsync/ckptsync/sync/restore"
 	"github.com/ckptsync/ckptsync/sync/tree"
 	"github.com/ckptsync/ckptsync/sync/upload"
 )
@@ -105,8 +106,12 @@ func New(cfg Config) (*Engine, error) {
 	return e, nil
 }
 
-// open reads the local state and takes up holds.
+// open reads the local state and takes up holds, and removes what a killed
+// restore left.
 func (e *Engine) open() error {
+	if err := restore.CleanLeftovers(e.cfg.Root, e.cfg.StateDir); err != nil {
+		return err
+	}
 	st, aside, err := loadState(e.cfg.StateDir)
 	if err != nil {
 		return err

@@ -51,9 +51,6 @@ type Restored struct {
 // Errors match restore.ErrNothingCommitted, ErrNothingUsable or
 // ErrCannotTell, or say what is wrong here.
 func (e *Engine) Restore(ctx context.Context, o RestoreOptions) (Restored, error) {
-	if err := restore.CleanLeftovers(e.cfg.Root, e.cfg.StateDir); err != nil {
-		return Restored{}, fmt.Errorf("remove what a killed restore left: %w", err)
-	}
 	if !o.ReadOnly {
 		if err := e.rescue(ctx); err != nil {
 			return Restored{}, err

@@ -32,7 +32,25 @@ func (e *Engine) scan() error {
 	for _, l := range gone {
 		e.lost(l)
 	}
+	e.neverQualified(now)
 	return e.boundHolds()
+}
+
+// neverQualified says it loudly when several steps were seen and none has ever
+// been whole: then it is the rule that does not fit, most likely.
+func (e *Engine) neverQualified(lives []*life) {
+	var all []layout.Standing
+	e.mu.Lock()
+	if slices.ContainsFunc(lives, func(l *life) bool { return l.stage == Incomplete && !l.untold }) {
+		for _, l := range lives {
+			whole := l.done != "" || l.hold != nil || l.stage != Incomplete
+			all = append(all, layout.Standing{Layout: l.step.Layout, Whole: whole, Reasons: l.reasons})
+		}
+	}
+	e.mu.Unlock()
+	for name, text := range layout.NeverQualified(all) {
+		e.notice("layout "+name, text)
+	}
 }
 
 // meet pairs the steps that were found with their lives, in the same order,
@@ -309,36 +327,6 @@ func plain(err error) string {
 		return pe.Err.Error()
 	}
 	return err.Error()
-}
-
-// jitter notices a file system that gives an unchanged file a slightly
-// different modification time at every look.
-type jitter struct {
-	ref   *tree.Tree
-	since time.Time
-	moves int
-	loose bool
-}
-
-const (
-	jitterWithin = int64(time.Second) // a real write moves the time on with the clock
-	jitterMoves  = 3
-)
-
-// sees is told of a step whose fingerprint changed, and reports whether its
-// times are not to be trusted: for twice the settle time they moved again and
-// again, but stayed within a second, and nothing else changed.
-func (j *jitter) sees(was, now *tree.Tree, at time.Time, settle time.Duration) bool {
-	if j.loose {
-		return true
-	}
-	if j.ref == nil || was == nil || !j.ref.Jitter(now, jitterWithin) && !was.Jitter(now, jitterWithin) {
-		*j = jitter{ref: now, since: at}
-		return false
-	}
-	j.moves++
-	j.loose = j.moves >= jitterMoves && at.Sub(j.since) >= max(2*settle, time.Second)
-	return j.loose
 }
 
 // holdNote is what a later process needs to go on with a hold.

@@ -1,0 +1,179 @@
+package syncer
+
+import (
+	"context"
+	"os"
+	"strings"
+
+	"github.com/ckptsync/ckptsync/commit"
+	"github.com/ckptsync/ckptsync/sync/tree"
+	"github.com/ckptsync/ckptsync/sync/upload"
+)
+
+// upload sends what of the held step the store does not have yet, and returns
+// the manifest's entries.
+func (e *Engine) upload(ctx context.Context, l *life) ([]commit.File, error) {
+	j, err := e.journal(l.step.Name)
+	if err != nil {
+		return nil, err
+	}
+	defer j.close()
+	id := commit.ID{Step: l.step.Number, Attempt: e.st.Attempt, Revision: e.revisions[l.step.Number]}
+	if err := e.verifyJournal(ctx, j, l); err != nil {
+		return nil, err
+	}
+	token := commit.NewToken()
+	files, todo := entries(l), []upload.File{}
+	var at []int // todo[i] is files[at[i]]
+	var reused int64
+	total := l.tree.Bytes()
+	for i := range files {
+		f := &files[i]
+		if f.Type != commit.TypeFile {
+			continue
+		}
+		t, _ := l.tree.Lookup(l.tree.Rel(f.Path))
+		if r, ok := j.file(f.Path, t.Ident); ok {
+			f.Object, f.Chunk, f.Digest = r.Object, r.Chunk, r.Digest
+			reused += f.Size
+			continue
+		}
+		f.Chunk = commit.ChunkSize(f.Size)
+		f.Object = e.store.DataKey(id, node, token, f.Path)
+		todo = append(todo, e.uploadFile(j, l, f, t.Ident))
+		at = append(at, i)
+	}
+	e.cfg.Reporter.Report(Moved{Step: l.step.Name, Reused: reused, Total: total})
+	e.up.Progress = func(s, before int64) {
+		e.cfg.Reporter.Report(Moved{Step: l.step.Name, Sent: s, Reused: before, Total: total})
+	}
+	digests, err := e.up.Send(ctx, todo, &sendLog{e: e, j: j})
+	if err != nil {
+		return nil, err
+	}
+	for i, d := range digests {
+		files[at[i]].Digest = d
+		files[at[i]].Object = strings.TrimPrefix(todo[i].Object, e.store.Key(""))
+	}
+	return files, e.rereadJitter(ctx, l, files)
+}
+
+// uploadFile is what to send of one file: all of it, under a new key, or what
+// an earlier process did not get to, under the key that it had begun.
+func (e *Engine) uploadFile(j *journal, l *life, f *commit.File, id tree.Ident) upload.File {
+	u := upload.File{Path: f.Path, Ident: id, Object: e.store.Key(f.Object), Chunk: f.Chunk}
+	path := f.Path
+	u.Open = func() (*os.File, error) { return l.hold.File(path) }
+	if r, parts, ok := j.upload(f.Path, id); ok && r.Chunk == f.Chunk {
+		u.Fresh = u.Object
+		u.Object, u.UploadID, u.Sent = e.store.Key(r.Object), r.Upload, map[int]upload.SentPart{}
+		for n, p := range parts {
+			if p.Part != nil && len(p.Digest) == 1 {
+				u.Sent[n] = upload.SentPart{Part: *p.Part, Digest: p.Digest[0]}
+			}
+		}
+	}
+	return u
+}
+
+// rereadJitter reads a step whose times are not to be trusted a second time:
+// two equal full hashes are its identity (R3).
+func (e *Engine) rereadJitter(ctx context.Context, l *life, files []commit.File) error {
+	if !l.jitter.loose {
+		return nil
+	}
+	for i := range files {
+		if files[i].Type != commit.TypeFile {
+			continue
+		}
+		t, _ := l.tree.Lookup(l.tree.Rel(files[i].Path))
+		d, err := e.digest(ctx, l, t, files[i].Chunk)
+		if err != nil {
+			return err
+		}
+		if !sameDigests(d, files[i].Digest) {
+			return &upload.ChangedError{Path: files[i].Path, Why: "two reads gave different bytes"}
+		}
+	}
+	return nil
+}
+
+// entries are the manifest's entries of a held step, before digests and keys.
+func entries(l *life) []commit.File {
+	late := skipper(l.verdict.Late)
+	files := make([]commit.File, 0, len(l.tree.Entries))
+	for _, t := range l.tree.Entries {
+		f := commit.File{
+			Path: t.Path, Type: t.Type, Mode: t.Mode, UID: t.UID, GID: t.GID,
+			MTime: t.Mod, Target: t.Target, Late: late(l.tree.Rel(t.Path)),
+		}
+		if t.Type == commit.TypeFile {
+			f.Size = t.Size
+		}
+		files = append(files, f)
+	}
+	return files
+}
+
+// verifyJournal asks the store, once per process and step, whether it still
+// has what an earlier process wrote into the journal. Uploads in parts are
+// checked when they are continued.
+func (e *Engine) verifyJournal(ctx context.Context, j *journal, l *life) error {
+	if len(j.files) == 0 {
+		return nil
+	}
+	prefixes := map[string]bool{}
+	for _, r := range j.files {
+		if i := strings.Index(r.Object, "/node-"); i > 0 {
+			prefixes[r.Object[:i+1]] = true
+		}
+	}
+	there := map[string]int64{}
+	for p := range prefixes {
+		for info, err := range e.store.Bucket().List(ctx, e.store.Key(p)) {
+			if err != nil {
+				return err
+			}
+			there[info.Key] = info.Size
+		}
+	}
+	for _, t := range l.tree.Files() {
+		if r, ok := j.file(t.Path, t.Ident); ok {
+			if size, ok := there[e.store.Key(r.Object)]; !ok || size != t.Size {
+				j.forget(t.Path)
+			}
+		}
+	}
+	return nil
+}
+
+// sendLog writes to a step's journal what the store has acknowledged.
+type sendLog struct {
+	e *Engine
+	j *journal
+}
+
+func (s *sendLog) object(f *upload.File) string {
+	return strings.TrimPrefix(f.Object, s.e.store.Key(""))
+}
+
+// Begun implements upload.Log.
+func (s *sendLog) Begun(f *upload.File, id string) error {
+	s.e.cfg.hook("upload opened")
+	defer s.e.cfg.hook("upload begun")
+	return s.j.add(record{Kind: "upload", Path: jsonPath(f.Path), Ident: &f.Ident, Object: s.object(f), Chunk: f.Chunk, Upload: id})
+}
+
+// PartSent implements upload.Log.
+func (s *sendLog) PartSent(f *upload.File, id string, p upload.SentPart) error {
+	s.e.cfg.hook("part acknowledged")
+	defer s.e.cfg.hook("part sent")
+	return s.j.add(record{Kind: "part", Upload: id, Part: &p.Part, Digest: []commit.Digest{p.Digest}})
+}
+
+// FileSent implements upload.Log.
+func (s *sendLog) FileSent(f *upload.File, d []commit.Digest) error {
+	s.e.cfg.hook("file acknowledged")
+	defer s.e.cfg.hook("file sent")
+	return s.j.add(record{Kind: "file", Path: jsonPath(f.Path), Ident: &f.Ident, Object: s.object(f), Chunk: f.Chunk, Digest: d})
+}
