@@ -15,7 +15,10 @@ import (
 // each runs a test on every store.
 func each(t *testing.T, test func(t *testing.T, w *world)) {
 	for _, kind := range storeKinds {
-		t.Run(kind, func(t *testing.T) { test(t, newWorld(t, kind)) })
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel() // the one waits for a disk while the other works
+			test(t, newWorld(t, kind))
+		})
 	}
 }
 

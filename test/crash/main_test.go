@@ -7,8 +7,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/ckptsync/ckptsync/test/stores"
 )
 
 var (
@@ -38,6 +41,13 @@ func run(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
+	for _, kv := range stores.Env() { // for the handles of the test's own
+		k, v, _ := strings.Cut(kv, "=")
+		if err := os.Setenv(k, v); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+	}
 	program = filepath.Join(dir, "ckptsync")
 	// Without the race detector: the moments of a kill should be those of the
 	// program that people run.

@@ -83,7 +83,6 @@ func newWorld(t *testing.T, kind string) *world {
 		w.bucket = b
 	case "s3":
 		w.gateway = stores.Versitygw(t)
-		stores.Setenv(t)
 		w.env = w.gateway.Env()
 		name := w.gateway.Bucket(t, "ckpt")
 		w.url = w.gateway.URL(name, "team")
