@@ -309,22 +309,6 @@ func TestKerasReasons(t *testing.T) {
 	wantReasons(t, judgeAuto(t, fsys, "backup"), "training_metadata.json says no epoch")
 }
 
-// OpenRLHF: the newest tag of every role counts, and older ones are left out.
-func TestOpenRLHFRoles(t *testing.T) {
-	c := frameCases()["openrlhf"]
-	fsys := c.fsys()
-	layouttest.Put(fsys, "ckpt/_actor/global_step10", layouttest.Stamp(distBase, layouttest.DeepSpeedFiles(layouttest.DeepSpeedSave{Step: 10, World: 2, MP: 1, Stage: 2})[:1]))
-	fsys["ckpt/_actor/best_hf/x"] = blob([]byte("x"))
-	fsys["ckpt/notes.txt"] = blob([]byte("x"))
-	v := judgeAuto(t, fsys, "ckpt")
-	wantReasons(t, v)
-	if d := cmp.Diff([]string{"_actor/best_hf", "_actor/global_step10", "notes.txt"}, v.Skip); d != "" {
-		t.Error(d)
-	}
-	fsys["ckpt/_critic/latest"].Data = []byte("global_step10")
-	wantReasons(t, judgeAuto(t, fsys, "ckpt"), "_critic/latest names global_step10, not global_step20: its save is under way, or was cut off")
-}
-
 func TestRaySnapshot(t *testing.T) {
 	c := frameCases()["ray"]
 	for snapshot, want := range map[string][]string{
@@ -370,4 +354,25 @@ func TestAutoAmongAll(t *testing.T) {
 			t.Errorf("%s %s", ig.Path, ig.Reason)
 		}
 	}
+}
+
+// A directory that was saved to again between finding and judging is another
+// step.
+func TestFramesFoundAsAnother(t *testing.T) {
+	for name, want := range map[string]string{
+		"tf":       "tf holds ckpt-20, where the step was found to be 15: it is being saved again",
+		"openrlhf": "_actor holds global_step20, where the step was found to be 15: it is being saved again",
+	} {
+		c := frameCases()[name]
+		s := judgeAuto(t, c.fsys(), c.step).Step
+		s.Number = 15
+		v, err := named(t, c.layout).Judge(c.fsys(), s)
+		if err != nil || !strings.Contains(strings.Join(v.Reasons, "\n"), want) {
+			t.Errorf("%v: reasons %q", err, v.Reasons)
+		}
+	}
+	c := frameCases()["llamafactory"]
+	fsys := c.fsys()
+	fsys["checkpoint-20/metadata.json"].Data = []byte(`{"global_step": 10}`)
+	wantReasons(t, judgeAuto(t, fsys, "checkpoint-20"), "metadata.json says global_step 10, where the step's name says 20")
 }
