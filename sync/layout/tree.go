@@ -269,9 +269,6 @@ func (t *tree) glob(pattern string) []string {
 	return out
 }
 
-// has reports whether a file, or a directory, of that path is there.
-func (t *tree) has(rel string) bool { return t.files[rel] != nil || t.dirs[rel] }
-
 // handle is an open file of a step.
 type handle struct {
 	io.ReaderAt
