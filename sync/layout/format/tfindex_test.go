@@ -54,6 +54,7 @@ func TestReadTFIndexReasons(t *testing.T) {
 	for want, data := range map[string][]byte{
 		"too short for the index of a TensorFlow bundle": []byte("x"),
 		"has no footer of a table":                       bytes.Repeat([]byte("x"), 100),
+		"a table without the header":                     layouttest.EmptyTable(),
 		"an index with an entry that has no place":       layouttest.TFIndexOnly(1, layouttest.TFTensor{Name: "a", Shard: 1, Bytes: 8}),
 	} {
 		if _, err := format.ReadTFIndex(bytes.NewReader(data), int64(len(data)), nil); err == nil || !strings.Contains(err.Error(), want) {

@@ -151,6 +151,9 @@ func TFIndexOnly(shards int, tensors ...TFTensor) []byte {
 	return leveldbTable(table)
 }
 
+// EmptyTable is a table, as the index of a bundle is one, without an entry.
+func EmptyTable() []byte { return leveldbTable(nil) }
+
 type tableEntry struct {
 	key   string
 	value []byte
