@@ -35,7 +35,11 @@ type model struct {
 }
 
 func newModel() *model {
-	return &model{weights: make([]float32, dims), momentum: make([]float32, dims), pcg: rand.NewPCG(1, 2)}
+	m := &model{weights: make([]float32, dims), momentum: make([]float32, dims), pcg: rand.NewPCG(1, 2)}
+	for i := active; i < dims; i++ { // which stay as they began
+		m.weights[i] = float32(math.Cos(float64(i)))
+	}
+	return m
 }
 
 // train does one step and returns its loss.
