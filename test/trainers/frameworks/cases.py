@@ -17,13 +17,16 @@ class Case:
 # The environment and the packages whose versions a README names.
 PACKAGES = {
     "accelerate": ("hf", ["accelerate", "torch", "safetensors"]),
+    "composer": ("composer", ["mosaicml", "torch"]),
     "dcp": ("hf", ["torch", "safetensors"]),
     "deepspeed": ("deepspeed", ["deepspeed", "torch"]),
     "flax": ("jax", ["flax", "orbax-checkpoint", "jax"]),
     "keras": ("jax", ["keras", "jax", "h5py", "orbax-checkpoint"]),
     "lightning": ("lightning", ["lightning", "torch"]),
+    "megatron": ("megatron", ["megatron-core", "torch"]),
     "orbax": ("jax", ["orbax-checkpoint", "jax", "jaxlib", "optax"]),
     "plain": ("hf", ["torch", "safetensors"]),
+    "tensorflow": ("tf", ["tensorflow-cpu"]),
     "torchtitan": ("titan", ["torchtitan", "torch"]),
     "tinker": ("tinker", ["tinker-cookbook", "tinker"]),
 }
@@ -63,6 +66,10 @@ CASES = {
     "deepspeed/zero3": Case("deepspeed", "train_deepspeed.py", ["--kind", "zero3", *ONE], ranks=2),
     "deepspeed/pipeline": Case("deepspeed", "train_deepspeed.py", ["--kind", "pipeline", *ONE], ranks=2),
     "deepspeed/moe": Case("deepspeed", "train_deepspeed.py", ["--kind", "moe", *ONE], ranks=2),
+    "composer/plain": Case("composer", "train_composer.py"),
+    "composer/weights": Case("composer", "train_composer.py", ["--kind", "weights", *ONE]),
+    "tensorflow/manager": Case("tf", "train_tf.py", directory="/ckpt"),
+    "megatron/dist": Case("megatron", "train_megatron.py", ranks=2),
     "tinker/periodic": Case("tinker", "train_tinker.py", ["--steps", "5"]),
     "tinker/rolling": Case("tinker", "train_tinker.py", ["--kind", "rolling", "--steps", "5"]),
     "plain/nanogpt": Case("hf", "train_plain.py"),
