@@ -118,7 +118,7 @@ func TestKilledPush(t *testing.T) {
 	each(t, func(t *testing.T, w *world) {
 		w.tr.threeSteps(1)
 		span := w.span("push")
-		w.survive("push", span, kills(0.1, 3), nil)
+		w.survive("push", span, kills(0.05, 3), nil)
 		w.report(span)
 	})
 }
@@ -130,7 +130,7 @@ func TestKilledWhileTheTrainerRotates(t *testing.T) {
 		w.tr.threeSteps(1)
 		span := w.span("daemon")
 		var total, rounds int
-		for ; w.during() < kills(0.1, 3); rounds++ {
+		for ; w.during() < kills(0.05, 3); rounds++ {
 			gone, held := false, false
 			for range 3 {
 				p := w.start("daemon", w.root)
@@ -196,7 +196,7 @@ func TestKilledWhileTheTrainerSavesAgain(t *testing.T) {
 	each(t, func(t *testing.T, w *world) {
 		w.tr.threeSteps(1)
 		span := w.span("daemon")
-		for w.during() < kills(0.1, 2) {
+		for w.during() < kills(0.05, 2) {
 			for i := range 3 {
 				p := w.start("daemon", w.root)
 				done, moment := make(chan bool), w.within(2*span)
@@ -268,7 +268,7 @@ func TestKilledRestore(t *testing.T) {
 		p.must(t)
 		w.check()
 		span := time.Duration(0)
-		for landed, want := 0, kills(0.15, 3); landed < want; {
+		for landed, want := 0, kills(0.05, 3); landed < want; {
 			dir, err := os.MkdirTemp(w.dir, "node")
 			if err != nil {
 				t.Fatal(err)
@@ -354,7 +354,7 @@ func TestKilledStore(t *testing.T) {
 	w := newWorld(t, "s3")
 	w.tr.threeSteps(1)
 	span := w.span("daemon")
-	for range kills(0.05, 1) {
+	for range kills(0.02, 1) {
 		p := w.start("daemon", w.root)
 		for range 2 {
 			time.Sleep(w.within(span)) // a random moment

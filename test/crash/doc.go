@@ -18,7 +18,8 @@
 // gives the trainer's tree, with modes and times; a second one moves nothing.
 //
 // `go test ./test/crash` is a short slice. -crash.kills, or
-// CKPTSYNC_CRASH_KILLS, sets how many kills must land while an upload is under
-// way; -crash.seed, or CKPTSYNC_CRASH_SEED, repeats the moments of a run, as
+// CKPTSYNC_CRASH_KILLS, sets how many kills of the daemon must land while an
+// upload to each store is under way (the other tests take a share of it: the
+// gate's 200 are some minutes); -crash.seed, or CKPTSYNC_CRASH_SEED, repeats the moments of a run, as
 // far as a machine allows that.
 package crash
