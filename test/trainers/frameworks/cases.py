@@ -29,6 +29,7 @@ PACKAGES = {
     "tensorflow": ("tf", ["tensorflow-cpu"]),
     "torchtitan": ("titan", ["torchtitan", "torch"]),
     "tinker": ("tinker", ["tinker-cookbook", "tinker"]),
+    "trl": ("trl", ["trl", "transformers", "accelerate", "torch"]),
 }
 
 ONE = ["--steps", "2"]  # one save
@@ -70,6 +71,8 @@ CASES = {
     "composer/weights": Case("composer", "train_composer.py", ["--kind", "weights", *ONE]),
     "tensorflow/manager": Case("tf", "train_tf.py", directory="/ckpt"),
     "megatron/dist": Case("megatron", "train_megatron.py", ranks=2),
+    "trl/sft": Case("trl", "train_trl.py", ONE),
+    "trl/grpo": Case("trl", "train_trl.py", ["--kind", "grpo", *ONE]),
     "tinker/periodic": Case("tinker", "train_tinker.py", ["--steps", "5"]),
     "tinker/rolling": Case("tinker", "train_tinker.py", ["--kind", "rolling", "--steps", "5"]),
     "plain/nanogpt": Case("hf", "train_plain.py"),
