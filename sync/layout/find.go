@@ -219,6 +219,12 @@ func (w *walk) look(dir string, entries []fs.DirEntry, depth int) {
 // entry reports whether an entry is settled: a step, or nothing to descend
 // into.
 func (w *walk) entry(name string, d fs.DirEntry) (settled bool) {
+	if d.IsDir() {
+		if l := w.memo.recall(name, d); l != nil {
+			w.add(l, name, true)
+			return true
+		}
+	}
 	if glob, ok := matchName(append(append([]string(nil), temporary...), besides...), name); ok {
 		if w.resembles(name) {
 			w.ignore(name, "is no step: names like %s are not", glob)
@@ -228,12 +234,6 @@ func (w *walk) entry(name string, d fs.DirEntry) (settled bool) {
 	if d.Type()&fs.ModeSymlink != 0 {
 		w.link(name)
 		return true
-	}
-	if d.IsDir() {
-		if l := w.memo.recall(name, d); l != nil {
-			w.add(l, name, true)
-			return true
-		}
 	}
 	var claims, doubtful []Layout
 	for _, l := range w.layouts {
