@@ -23,7 +23,10 @@ import (
 // stepBack does that once there is something to tell it by. It is called by
 // the one who looks, before there is any life.
 func (e *Engine) stepBack() {
-	if e.only != "" {
+	e.mu.Lock()
+	settled := e.only != "" || len(e.lives) > 0 // steps were found below the root: it is none itself
+	e.mu.Unlock()
+	if settled {
 		return
 	}
 	for _, l := range e.cfg.Layouts {

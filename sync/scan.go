@@ -138,7 +138,7 @@ func (e *Engine) newLife(s layout.Step) *life {
 // fullEvery is how often a committed step is looked at as a whole: in between,
 // a look at its directory and at the files that prove it complete does. A
 // trainer that saves a step again writes those again.
-const fullEvery = 32
+const fullEvery = 64
 
 // glance reports whether a committed step that has not changed by its last
 // whole look shows no sign of a change now.
