@@ -28,24 +28,24 @@ type framework struct {
 var frameworks = map[string]framework{
 	"accelerate": {
 		environment: "hf", script: "train_accelerate.py", ranks: 1,
-		step: "checkpoints/checkpoint_1", layout: "accelerate", state: "//optimizer/state/0/exp_avg",
+		step: "checkpoints/checkpoint_1", layout: "accelerate", state: "/optimizer/state/0/exp_avg",
 	},
 	"dcp": {
 		environment: "hf", script: "train_dcp.py", options: []string{"--prefix", "step_"}, ranks: 2,
 		// What else a trainer of one's own needs, the layout cannot know.
-		step: "step_4", layout: "dcp", class: "unknown", state: "//optimizer/state/0.weight/exp_avg",
+		step: "step_4", layout: "dcp", class: "unknown", state: "/optimizer/state/0.weight/exp_avg",
 	},
 	"lightning": {
 		environment: "lightning", script: "train_lightning.py", options: []string{"--kind", "link"}, ranks: 1,
-		step: "epoch=3-step=4.ckpt", layout: "lightning", state: "//optimizer/state/0/exp_avg",
+		step: "epoch=3-step=4.ckpt", layout: "lightning", state: "/optimizer/state/0/exp_avg",
 	},
 	"lightning-sharded": {
 		environment: "lightning", script: "train_lightning.py", options: []string{"--kind", "fsdp2"}, ranks: 2,
-		step: "epoch=3-step=4.ckpt", layout: "lightning", state: "//optimizer/state/0/exp_avg",
+		step: "epoch=3-step=4.ckpt", layout: "lightning", state: "/optimizer/state/0/exp_avg",
 	},
 	"orbax": {
 		environment: "jax", script: "train_orbax.py", ranks: 1,
-		step: "4", layout: "orbax", whole: true, state: "//rng",
+		step: "4", layout: "orbax", whole: true, state: "/rng",
 	},
 }
 

@@ -62,12 +62,12 @@ def _bytes_type():
     return torch.uint8
 
 
-def write_states(path, state, losses, rank=None):
-    """Writes what two runs are compared by."""
+def write_states(path, found, losses, rank=None):
+    """Writes what two runs are compared by: the digest of a state, and the losses of the steps after it."""
     if path:
         path = path if rank is None else f"{path}.{rank}"
         with open(path, "w", encoding="utf-8") as file:
-            json.dump({"state": digest(state), "losses": losses}, file, indent=1, sort_keys=True)
+            json.dump({"state": found, "losses": losses}, file, indent=1, sort_keys=True)
 
 
 def torch_setup(what):

@@ -55,7 +55,7 @@ def main():
     state = trainer.state
     found = {"model": state.model.state_dict(), "optimizer": state.optimizers[0].state_dict(), "time": str(state.timestamp.batch)}
     trainer.close()
-    common.write_states(options.states, found, [])
+    common.write_states(options.states, common.digest(found), [])
 
 
 if __name__ == "__main__":

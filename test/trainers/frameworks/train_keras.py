@@ -33,7 +33,7 @@ class Interrupt(keras.callbacks.Callback):
 
 
 def state_of(model):
-    return {v.path: numpy.asarray(v.value) for v in model.variables + model.optimizer.variables}
+    return common.digest({v.path: numpy.asarray(v.value) for v in model.variables + model.optimizer.variables})
 
 
 def callbacks(options, where):

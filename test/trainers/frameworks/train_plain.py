@@ -31,7 +31,8 @@ def main():
         model.load_state_dict(checkpoint["model"])
         optimizer.load_state_dict(checkpoint["optimizer"])
         step = checkpoint["iter_num"]
-    common.write_states(options.states, {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step}, [])
+    found = common.digest({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step})
+    common.write_states(options.states, found, [])
 
 
 def save(options, model, optimizer, step):

@@ -28,7 +28,8 @@ def main():
                 manager.save(checkpoint_number=i)
     else:
         checkpoint.restore(manager.latest_checkpoint).assert_consumed()
-    common.write_states(options.states, {"weight": weight.numpy(), "moment": moment.numpy(), "step": int(step)}, [])
+    found = common.digest({"weight": weight.numpy(), "moment": moment.numpy(), "step": int(step)})
+    common.write_states(options.states, found, [])
 
 
 if __name__ == "__main__":

@@ -65,7 +65,8 @@ def main():
     directory = options.source if options.what == "load" else options.output_dir
     last = checkpoint_utils.get_last_checkpoint(directory)
     rows = checkpoint_utils.load_checkpoints_file(directory)
-    common.write_states(options.states, {"last": last.to_dict() if last else None, "rows": [r.to_dict() for r in rows]}, [])
+    found = common.digest({"last": last.to_dict() if last else None, "rows": [r.to_dict() for r in rows]})
+    common.write_states(options.states, found, [])
 
 
 if __name__ == "__main__":
