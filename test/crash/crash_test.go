@@ -47,8 +47,7 @@ func (w *world) report(span time.Duration) {
 
 // survive starts the command again and again, each time to be killed at a
 // random moment, until so many kills landed during an upload. A run whose three
-// steps are committed is followed by another. between is called after each
-// kill.
+// steps are committed is followed by another. life is called in each.
 func (w *world) survive(command string, span time.Duration, want int, life func(p *process)) {
 	w.t.Helper()
 	for last := false; !last; {
@@ -66,7 +65,9 @@ func (w *world) survive(command string, span time.Duration, want int, life func(
 			w.t.Fatalf("after a kill %v from the start", moment)
 		}
 		if killed {
-			w.landed[w.phase(v)]++
+			phase := w.phase(v)
+			w.landed[phase]++
+			span = adapt(span, phase)
 		}
 		last = w.during() >= want
 		if len(v.Commits) == 3 && !last {
@@ -77,6 +78,15 @@ func (w *world) survive(command string, span time.Duration, want int, life func(
 		}
 	}
 	w.finish(command)
+}
+
+// adapt follows how busy the machine is, so that most kills land in an upload:
+// each one begins where the last was ended and takes less and less time.
+func adapt(span time.Duration, phase string) time.Duration {
+	if phase == "idle" {
+		return span * 9 / 10
+	}
+	return span*103/100 + time.Millisecond
 }
 
 // endOfRun checks a run of which everything is committed, and now and then
