@@ -65,9 +65,7 @@ func (w *world) survive(command string, span time.Duration, want int, life func(
 			w.t.Fatalf("after a kill %v from the start", moment)
 		}
 		if killed {
-			phase := w.phase(v)
-			w.landed[phase]++
-			span = adapt(span, phase)
+			span = w.land(v, span)
 		}
 		last = w.during() >= want
 		if len(v.Commits) == 3 && !last {
@@ -80,9 +78,13 @@ func (w *world) survive(command string, span time.Duration, want int, life func(
 	w.finish(command)
 }
 
-// adapt follows how busy the machine is, so that most kills land in an upload:
-// each one begins where the last was ended and takes less and less time.
-func adapt(span time.Duration, phase string) time.Duration {
+// land notes where a kill landed, and returns the span for the next. It
+// follows how busy the machine is, so that most kills land in an upload: each
+// life begins where the last one ended, and has less and less to do.
+func (w *world) land(v *commit.View, span time.Duration) time.Duration {
+	w.t.Helper()
+	phase := w.phase(v)
+	w.landed[phase]++
 	if phase == "idle" {
 		return span * 9 / 10
 	}
@@ -154,7 +156,7 @@ func TestKilledWhileTheTrainerRotates(t *testing.T) {
 				killed := p.killAt(time.Since(p.started) + w.within(span/2))
 				v := w.check()
 				if killed {
-					w.landed[w.phase(v)]++
+					span = w.land(v, span)
 				}
 				held = held || w.holds("checkpoint-100")
 			}
@@ -221,7 +223,7 @@ func TestKilledWhileTheTrainerSavesAgain(t *testing.T) {
 					t.FailNow()
 				}
 				if killed {
-					w.landed[w.phase(v)]++
+					span = w.land(v, span)
 				}
 			}
 			w.settleAgain()
