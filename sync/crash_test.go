@@ -137,6 +137,7 @@ type site struct {
 	storeDir string
 	want     map[string]map[string][]byte // steps that may be committed, by name
 	compared map[commit.ID]string         // versions of the objects of commits that were compared
+	torn     bool                         // the end of a journal was cut off: it may have known of an upload in parts
 }
 
 // newSite takes over a root, with a store on disk of its own. What is below the
@@ -307,7 +308,7 @@ func (s *site) pushedAfter() {
 		}
 	}
 	for p, n := range after {
-		if strings.HasSuffix(p, "checkpoint-100/model.safetensors") && n > 1 {
+		if strings.HasSuffix(p, "checkpoint-100/model.safetensors") && n > 1 && !s.torn {
 			s.t.Errorf("%s was sent in parts %d times", p, n)
 		}
 	}
@@ -429,6 +430,7 @@ func (s *site) tearJournals(rng *rand.Rand) {
 		fi, err := os.Stat(n)
 		if err == nil && fi.Size() > 0 && rng.IntN(4) == 0 {
 			err = os.Truncate(n, fi.Size()-1-rng.Int64N(min(fi.Size(), 200)))
+			s.torn = true
 		}
 		if err != nil {
 			s.t.Fatal(err)
