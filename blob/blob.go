@@ -122,9 +122,16 @@ type PutOptions struct {
 // UploadOptions describe an upload in parts; they are the same for the call
 // that begins it and for every one that continues it.
 type UploadOptions struct {
-	Size     int64 // of the whole object, bytes
+	Size     int64 // of the whole object, bytes, or SizeUnknown
 	PartSize int64 // of every part but the last, bytes; at least MinPart
 }
+
+// SizeUnknown is the size of an object that still grows while it is sent. Its
+// parts are then what Complete is given, 1 to MaxParts of them: all but the
+// last of PartSize bytes, the last of 1 to PartSize. A part may be stored with
+// fewer bytes and be replaced when there are more; parts that are stored and
+// not given to Complete are forgotten.
+const SizeUnknown = -1
 
 // Limits of an upload in parts that hold on every store.
 const (
@@ -147,7 +154,7 @@ type Upload interface {
 	// ID continues this upload, with its key, in another process.
 	ID() string
 	// PutPart stores part n durably. Sending a part again replaces it. Bytes
-	// that do not match crc32c, or a size that is not that of part n, are
+	// that do not match crc32c, or a size that part n cannot have, are
 	// ErrCorrupt and not stored; a number out of range is ErrUnsupported.
 	PutPart(ctx context.Context, n int, src Source, crc32c uint32) (Part, error)
 	// Parts lists what the store holds, ascending, each number once. A store

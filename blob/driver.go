@@ -88,7 +88,7 @@ func (o *UploadOptions) Check(key string) error {
 	switch {
 	case o == nil:
 		return bad("no size and part size given")
-	case o.Size < 1:
+	case o.Size < 1 && o.Size != SizeUnknown:
 		return bad("a size of %d bytes: use Put for an empty object", o.Size)
 	case o.PartSize < MinPart:
 		return bad("parts of %d bytes: the least is %d", o.PartSize, MinPart)
@@ -98,15 +98,34 @@ func (o *UploadOptions) Check(key string) error {
 	return nil
 }
 
-// Parts is the number of parts.
-func (o *UploadOptions) Parts() int { return int((o.Size + o.PartSize - 1) / o.PartSize) }
+// Parts is the number of parts; of an object of SizeUnknown, the most that it
+// can have.
+func (o *UploadOptions) Parts() int {
+	if o.Size == SizeUnknown {
+		return MaxParts
+	}
+	return int((o.Size + o.PartSize - 1) / o.PartSize)
+}
 
-// PartLen is the number of bytes of part n; 0 if there is no such part.
+// PartLen is the number of bytes of part n; 0 if there is no such part. Of an
+// object of SizeUnknown it is the most that the part can have.
 func (o *UploadOptions) PartLen(n int) int64 {
 	if n < 1 || n > o.Parts() {
 		return 0
 	}
+	if o.Size == SizeUnknown {
+		return o.PartSize
+	}
 	return min(o.PartSize, o.Size-int64(n-1)*o.PartSize)
+}
+
+// fits reports whether part n can have size bytes; last says that no part
+// comes after it, as far as is known.
+func (o *UploadOptions) fits(n int, size int64, last bool) bool {
+	if o.Size == SizeUnknown && last {
+		return size >= 1 && size <= o.PartLen(n)
+	}
+	return size == o.PartLen(n)
 }
 
 // CheckPart returns an error if part n cannot have size bytes: ErrUnsupported
@@ -115,8 +134,8 @@ func (o *UploadOptions) CheckPart(key string, n int, size int64) error {
 	if n < 1 || n > o.Parts() {
 		return Errorf(ErrUnsupported, "put part", key, "there is no part %d of %d", n, o.Parts())
 	}
-	if want := o.PartLen(n); size != want {
-		return Errorf(ErrCorrupt, "put part", key, "part %d has %d bytes, not %d", n, size, want)
+	if !o.fits(n, size, true) {
+		return Errorf(ErrCorrupt, "put part", key, "part %d has %d bytes, not %d", n, size, o.PartLen(n))
 	}
 	return nil
 }
@@ -124,18 +143,26 @@ func (o *UploadOptions) CheckPart(key string, n int, size int64) error {
 // CheckParts returns an ErrCorrupt error unless parts are exactly the parts of
 // such an upload, ascending from 1 without a gap, each of the right size.
 func (o *UploadOptions) CheckParts(key string, parts []Part) error {
-	if len(parts) != o.Parts() {
+	if len(parts) != o.Parts() && (o.Size != SizeUnknown || len(parts) == 0) {
 		return Errorf(ErrCorrupt, "complete", key, "%d parts given, not %d", len(parts), o.Parts())
 	}
 	for i, p := range parts {
 		if p.Number != i+1 {
 			return Errorf(ErrCorrupt, "complete", key, "part %d stands where part %d should", p.Number, i+1)
 		}
-		if want := o.PartLen(i + 1); p.Size != want {
-			return Errorf(ErrCorrupt, "complete", key, "part %d has %d bytes, not %d", i+1, p.Size, want)
+		if !o.fits(i+1, p.Size, i == len(parts)-1) {
+			return Errorf(ErrCorrupt, "complete", key, "part %d of %d has %d bytes, not %d", i+1, len(parts), p.Size, o.PartLen(i+1))
 		}
 	}
 	return nil
+}
+
+// PartsSize is the size of the object that parts make up, in bytes.
+func PartsSize(parts []Part) (size int64) {
+	for _, p := range parts {
+		size += p.Size
+	}
+	return size
 }
 
 // PartsCRC32C is the checksum of the object that parts make up; false if one

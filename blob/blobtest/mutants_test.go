@@ -290,6 +290,20 @@ var mutants = map[string]struct {
 		}
 		return u.Complete(ctx, have)
 	}}, "UploadReplacePart"},
+	"short part in the middle taken": {mutant{complete: func(_ *memblob.Bucket, u blob.Upload, ctx context.Context, parts []blob.Part) (blob.Info, error) {
+		full := slices.Clone(parts)
+		for i := range full[:max(len(full)-1, 0)] {
+			full[i].Size = max(full[i].Size, blob.MinPart)
+		}
+		return u.Complete(ctx, full)
+	}}, "UploadGrowingBadComplete"},
+	"parts that are not given kept": {mutant{complete: func(_ *memblob.Bucket, u blob.Upload, ctx context.Context, parts []blob.Part) (blob.Info, error) {
+		have, err := u.Parts(ctx)
+		if err != nil || len(have) <= len(parts) {
+			return u.Complete(ctx, parts)
+		}
+		return u.Complete(ctx, have)
+	}}, "UploadGrowingFewer"},
 	"parts not listed": {mutant{parts: func(u blob.Upload, ctx context.Context) ([]blob.Part, error) {
 		parts, err := u.Parts(ctx)
 		return parts[:min(len(parts), 1)], err

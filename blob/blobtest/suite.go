@@ -108,7 +108,7 @@ func (s *suite) groups() []group {
 		{s.NoIfAbsent, s.createTests()},
 		{cmp.Or(s.NoIfAbsent, s.NoConcurrentIfAbsent), s.createRaceTests()},
 		{s.NoPlaceholder, s.placeholderTests()},
-		{s.NoUpload, s.uploadTests()},
+		{s.NoUpload, slices.Concat(s.uploadTests(), s.growingTests())},
 		{cmp.Or(s.NoUpload, s.NoUploadList), s.uploadListTests()},
 		{"", s.noUploadTests()},
 	}

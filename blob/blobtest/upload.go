@@ -382,7 +382,7 @@ func (s *suite) testUploadUnknown(t *testing.T) {
 func (s *suite) testUploadOptions(t *testing.T) {
 	b := s.open(t)
 	for _, o := range []*blob.UploadOptions{
-		nil, {}, {Size: 0, PartSize: blob.MinPart}, {Size: -1, PartSize: blob.MinPart},
+		nil, {}, {Size: 0, PartSize: blob.MinPart}, {Size: -2, PartSize: blob.MinPart}, {Size: blob.SizeUnknown, PartSize: blob.MinPart - 1},
 		{Size: 100, PartSize: 0}, {Size: 100, PartSize: blob.MinPart - 1}, {Size: 100, PartSize: -5},
 		{Size: blob.MaxParts*blob.MinPart + 1, PartSize: blob.MinPart},
 	} {

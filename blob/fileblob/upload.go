@@ -101,7 +101,7 @@ func (u *upload) begin() error {
 		return err
 	}
 	defer f.Close()
-	if err := f.Truncate(u.opts.Size); err != nil {
+	if err := f.Truncate(max(u.opts.Size, 0)); err != nil {
 		return err
 	}
 	if err := f.Sync(); err != nil {
@@ -281,108 +281,7 @@ func decodeRecord(data []byte, o *blob.UploadOptions) (blob.Part, bool) {
 	if err := dec.Decode(&p); err != nil || dec.More() {
 		return blob.Part{}, false
 	}
-	return p, p.ETag != "" && p.Size > 0 && p.Size == o.PartLen(p.Number)
-}
-
-// Complete implements blob.Upload.
-func (u *upload) Complete(ctx context.Context, parts []blob.Part) (blob.Info, error) {
-	const op = "complete"
-	if err := check(ctx, op, u.key); err != nil {
-		return blob.Info{}, err
-	}
-	if err := u.opts.CheckParts(u.key, parts); err != nil {
-		return blob.Info{}, err
-	}
-	unlock, err := u.lock(ctx, op, "lock", true)
-	if errors.Is(err, blob.ErrNotExist) {
-		return u.settle(ctx, parts)
-	}
-	if err != nil {
-		return blob.Info{}, err
-	}
-	defer unlock()
-	have, err := u.Parts(ctx)
-	if err != nil {
-		return blob.Info{}, err
-	}
-	stored := map[int]blob.Part{}
-	for _, p := range have {
-		stored[p.Number] = p
-	}
-	for _, p := range parts {
-		if s, ok := stored[p.Number]; !ok || s.ETag != p.ETag || p.CRC32C != 0 && s.CRC32C != p.CRC32C {
-			return blob.Info{}, blob.Errorf(blob.ErrCorrupt, op, u.key, "part %d is not the one that is stored", p.Number)
-		}
-	}
-	return u.publish(op)
-}
-
-// publish moves the data into place. The caller holds the lock.
-func (u *upload) publish(op string) (blob.Info, error) {
-	fail := func(err error) (blob.Info, error) { return blob.Info{}, u.b.writeError(op, u.key, err) }
-	now, err := u.b.d.Now(u.file("."))
-	if err != nil {
-		return fail(err)
-	}
-	fi, err := u.b.stamp(u.file("data"), now)
-	if err != nil {
-		return fail(err)
-	}
-	if fi.Size() != u.opts.Size {
-		return blob.Info{}, blob.Errorf(blob.ErrCorrupt, op, u.key, "the parts' file has %d bytes, not %d: it was changed by hand", fi.Size(), u.opts.Size)
-	}
-	if err := u.b.place(op, u.file("data"), u.key, false); err != nil {
-		return blob.Info{}, err
-	}
-	_ = u.bury() // without data the upload is over; Clean finds the rest
-	return info(u.key, fi), nil
-}
-
-// bury removes the upload's directory: in one step, then piece by piece.
-func (u *upload) bury() error {
-	root := u.b.d.Root()
-	dead := path.Join(Hidden, deadPrefix+u.id)
-	if err := root.Rename(u.file("."), dead); err != nil {
-		if missing(err) {
-			return nil
-		}
-		return err
-	}
-	_ = root.RemoveAll(dead) // Clean finds the rest
-	return u.b.d.Sync(Hidden)
-}
-
-// settle answers a Complete whose upload is gone: did an earlier one do it?
-// Only the content tells.
-func (u *upload) settle(ctx context.Context, parts []blob.Part) (blob.Info, error) {
-	want, known := blob.PartsCRC32C(parts)
-	now, err := u.b.Stat(ctx, u.key)
-	if errors.Is(err, blob.ErrNotExist) || err == nil && (!known || now.Size != u.opts.Size) {
-		return blob.Info{}, gone("complete", u.key, u.id)
-	}
-	if err != nil {
-		return blob.Info{}, err
-	}
-	r, err := u.b.Open(ctx, u.key, 0, -1)
-	if err != nil {
-		return blob.Info{}, err
-	}
-	defer r.Close()
-	var got crcWriter
-	if _, err := io.CopyBuffer(&got, r, make([]byte, 1<<20)); err != nil {
-		return blob.Info{}, err
-	}
-	if got.crc != want || r.(blob.Versioned).ETag() != now.ETag {
-		return blob.Info{}, gone("complete", u.key, u.id)
-	}
-	return now, nil
-}
-
-type crcWriter struct{ crc uint32 }
-
-func (w *crcWriter) Write(p []byte) (int, error) {
-	w.crc = blob.UpdateCRC32C(w.crc, p)
-	return len(p), nil
+	return p, p.ETag != "" && p.Size > 0 && o.CheckPart("", p.Number, p.Size) == nil
 }
 
 // Abort implements blob.Upload.

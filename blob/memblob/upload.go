@@ -116,7 +116,7 @@ func (h *handle) Complete(ctx context.Context, parts []blob.Part) (blob.Info, er
 	if u == nil {
 		return h.settleLocked(parts)
 	}
-	data := make([]byte, 0, h.opts.Size)
+	data := make([]byte, 0, blob.PartsSize(parts))
 	for _, p := range parts {
 		have, ok := u.parts[p.Number]
 		if !ok || have.ETag != p.ETag {
@@ -133,7 +133,7 @@ func (h *handle) Complete(ctx context.Context, parts []blob.Part) (blob.Info, er
 func (h *handle) settleLocked(parts []blob.Part) (blob.Info, error) {
 	o := h.b.objects[h.key]
 	crc, known := blob.PartsCRC32C(parts)
-	if o == nil || !known || o.info.Size != h.opts.Size || blob.CRC32C(o.data) != crc {
+	if o == nil || !known || o.info.Size != blob.PartsSize(parts) || blob.CRC32C(o.data) != crc {
 		return blob.Info{}, gone("complete", h.key, h.id)
 	}
 	return o.info, nil

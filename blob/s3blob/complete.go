@@ -38,7 +38,7 @@ func (u *upload) Complete(ctx context.Context, parts []blob.Part) (blob.Info, er
 	case disagrees(aws.ToString(out.ChecksumCRC32C), parts):
 		return blob.Info{}, blob.Errorf(blob.ErrCorrupt, "complete", u.key, "the store made an object with checksum %s of other parts", *out.ChecksumCRC32C)
 	case agrees(aws.ToString(out.ChecksumCRC32C), parts) && aws.ToString(out.ETag) != "":
-		return blob.Info{Key: u.key, Size: u.opts.Size, ETag: *out.ETag}, nil
+		return blob.Info{Key: u.key, Size: blob.PartsSize(parts), ETag: *out.ETag}, nil
 	}
 	info, same, err := u.settle(ctx, parts)
 	switch {
@@ -106,7 +106,7 @@ func (u *upload) settle(ctx context.Context, parts []blob.Part) (info blob.Info,
 	}
 	info, err = u.b.info(ctx, "complete", u.key, head.ContentLength, head)
 	switch {
-	case err != nil || info.Size != u.opts.Size:
+	case err != nil || info.Size != blob.PartsSize(parts):
 		return info, false, err
 	case agrees(aws.ToString(head.ChecksumCRC32C), parts):
 		return info, true, nil
