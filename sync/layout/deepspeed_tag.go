@@ -53,6 +53,8 @@ type dsTag struct {
 	steps        int64           // global_steps; -1 if not known
 	params       map[string]bool // names of the parameters, if ZeRO's files say them
 	pipeline     bool            // the model lies in files of its layers
+	moe          []int           // how many experts each layer of them has, if the model states say so
+	trained      int             // tensors that the optimizers in the model states have a state of
 }
 
 // ranks are the data-parallel ranks found for each model-parallel rank.
@@ -178,6 +180,11 @@ func (t *dsTag) modelState(v any) {
 	}
 	if o, ok := format.Lookup(v, "optimizer"); ok && o != nil {
 		t.optimizer = true // without ZeRO it lies in the model states
+		state, _ := format.Lookup(o, "state")
+		eachKey(state, func(any) { t.trained++ })
+	}
+	if n, ok := format.Lookup(v, "num_experts"); ok && t.moe == nil {
+		t.moe = counts(n)
 	}
 	shapes, _ := format.Lookup(v, "param_shapes")
 	eachParam(shapes, func(name string) { t.params[name] = true })
@@ -186,13 +193,6 @@ func (t *dsTag) modelState(v any) {
 // eachParam visits the names in param_shapes: of a mapping, or of each in a
 // list of them.
 func eachParam(v any, visit func(string)) {
-	keys := func(d *format.Dict) {
-		for _, k := range d.Keys {
-			if s, ok := k.(string); ok {
-				visit(s)
-			}
-		}
-	}
 	switch v := v.(type) {
 	case *format.List:
 		for _, x := range v.Items {
@@ -202,10 +202,28 @@ func eachParam(v any, visit func(string)) {
 		for _, x := range v {
 			eachParam(x, visit)
 		}
+	default:
+		eachKey(v, func(k any) {
+			if s, ok := k.(string); ok {
+				visit(s)
+			}
+		})
+	}
+}
+
+// eachKey visits the keys of a mapping.
+func eachKey(v any, visit func(any)) {
+	var d *format.Dict
+	switch v := v.(type) {
 	case *format.Dict:
-		keys(v)
+		d = v
 	case *format.Object: // an OrderedDict
-		keys(&v.Dict)
+		d = &v.Dict
+	default:
+		return
+	}
+	for _, k := range d.Keys {
+		visit(k)
 	}
 }
 
@@ -241,7 +259,8 @@ func (t *dsTag) checkOptim(known int) {
 		if !t.optimizer {
 			t.absentf("missing %s", path.Join(t.dir, "*_optim_states.pt"))
 		}
-		t.counted = t.mps > 0
+		// How many layers or ranks of experts there are is said nowhere.
+		t.counted = t.mps > 0 && !t.pipeline && len(t.layers)+len(t.expOptim) == 0
 		return
 	}
 	t.counted = known > 0 && t.mps > 0

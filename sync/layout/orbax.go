@@ -19,6 +19,7 @@ const (
 	orbaxMetadata = "_CHECKPOINT_METADATA"
 	orbaxSuccess  = "commit_success.txt"
 	orbaxTree     = "_METADATA"
+	orbaxStrings  = "_strings.json" // leaves that are strings
 	orbaxManifest = "manifest.ocdbt"
 	orbaxJSON     = "metadata" // in a JSON item
 	orbaxMetrics  = "metrics"  // the item of the manager's metrics, and the file in it
@@ -189,15 +190,18 @@ func (j *orbaxJudge) arrays(item string) {
 	base := path.Base(item)
 	j.params = j.params && (base == "params" || base == "model" || base == "variables" || base == "weights")
 	j.opt = j.opt || strings.HasPrefix(base, "opt")
-	ocdbt := true
+	tree := orbaxLeaves{ocdbt: true, arrays: true}
 	if rel := path.Join(item, orbaxTree); j.files[rel] == nil {
 		j.missing(rel)
 		j.known = false
 	} else if !j.broken[rel] {
-		ocdbt = j.tree(rel)
+		tree = j.tree(rel)
 	}
-	if !ocdbt {
-		return // zarr: files without a list
+	if rel := path.Join(item, orbaxStrings); tree.strings && j.files[rel] == nil {
+		j.missing(rel)
+	}
+	if !tree.ocdbt || !tree.arrays {
+		return // zarr: files without a list; or nothing to keep in such files
 	}
 	if rel := path.Join(item, orbaxManifest); j.files[rel] == nil {
 		j.missing(rel)
@@ -261,29 +265,38 @@ func (j *orbaxJudge) processes(item string, wrote map[string]bool) {
 	}
 }
 
-// tree reads the description of a tree of arrays: whether it lies in OCDBT,
-// and whether an optimizer's state is in it.
-func (j *orbaxJudge) tree(rel string) (ocdbt bool) {
+// orbaxLeaves is what the description of a tree says of its leaves.
+type orbaxLeaves struct {
+	ocdbt   bool // arrays lie in OCDBT
+	arrays  bool // some leaf is an array, or may be one
+	strings bool // some leaf is a string
+}
+
+// tree reads the description of a tree: what kinds of leaves it has, where
+// they lie, and whether an optimizer's state is among them.
+func (j *orbaxJudge) tree(rel string) orbaxLeaves {
+	out := orbaxLeaves{ocdbt: true}
 	f, err := j.open(rel)
 	if err != nil {
 		j.spoil(rel, "cannot read %s: %s", rel, cause(err))
-		return true
+		return out
 	}
 	defer f.Close()
-	ocdbt = true
+	listed := false
 	r := format.NewJSON(io.NewSectionReader(f, 0, f.size))
 	err = r.Object(func(key string) error {
 		switch key {
 		case "use_ocdbt":
 			v, err := r.Value(64)
-			ocdbt = v != any(false)
+			out.ocdbt = v != any(false)
 			return err
 		case "tree_metadata":
+			listed = true
 			return r.Object(func(name string) error {
 				for part := range strings.FieldsFuncSeq(name, func(c rune) bool { return strings.ContainsRune("(), '\"./", c) }) {
 					j.opt = j.opt || strings.HasPrefix(part, "opt")
 				}
-				return r.Skip()
+				return out.leaf(r)
 			})
 		}
 		return r.Skip()
@@ -291,7 +304,24 @@ func (j *orbaxJudge) tree(rel string) (ocdbt bool) {
 	if err != nil {
 		j.spoil(rel, "%s: %v", rel, err)
 	}
-	return ocdbt
+	out.arrays = out.arrays || !listed
+	return out
+}
+
+// leaf reads what is said of one leaf: an empty one lies nowhere, a string
+// beside the arrays. What is not said means an array.
+func (o *orbaxLeaves) leaf(r *format.JSON) error {
+	v, err := r.Value(maxMember)
+	leaf, _ := v.(map[string]any)
+	value, _ := leaf["value_metadata"].(map[string]any)
+	switch {
+	case value["skip_deserialize"] == true:
+	case value["value_type"] == "string":
+		o.strings = true
+	default:
+		o.arrays = true
+	}
+	return err
 }
 
 // commitFile asks for the step's commit_success.txt where its items have one.
