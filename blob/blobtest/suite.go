@@ -104,7 +104,7 @@ type group struct {
 
 func (s *suite) groups() []group {
 	return []group{
-		{"", slices.Concat(s.objectTests(), s.keyTests(), s.absentTests(), s.sourceTests(), s.listTests(), s.raceTests(), s.cancelTests())},
+		{"", slices.Concat(s.objectTests(), s.keyTests(), s.absentTests(), s.sourceTests(), s.listTests(), s.raceTests(), s.cancelTests(), s.batchTests())},
 		{s.NoIfAbsent, s.createTests()},
 		{cmp.Or(s.NoIfAbsent, s.NoConcurrentIfAbsent), s.createRaceTests()},
 		{s.NoPlaceholder, s.placeholderTests()},

@@ -18,7 +18,7 @@ import (
 // Event is one call that is over. A stream's is over when it is closed, with
 // the class of the error that ended it; a listing's when it ended.
 type Event struct {
-	Op    string        // stat, open, put, list, delete, upload, put part, list parts, complete or abort
+	Op    string        // stat, open, put, list, delete, delete batch, upload, put part, list parts, complete or abort
 	Class string        // blob.ClassName of its error
 	Dur   time.Duration // since it began
 	Up    int64         // bytes that the store acknowledged: of Puts and parts that succeeded

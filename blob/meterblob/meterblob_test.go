@@ -96,3 +96,18 @@ func TestAsFindsWhatIsBelow(t *testing.T) {
 		t.Error("As does not see through the decorator")
 	}
 }
+
+// TestCountsBatches: a batch is one call, with the class of what failed.
+func TestCountsBatches(t *testing.T) {
+	var events []meterblob.Event
+	b := meterblob.New(memblob.New(), func(e meterblob.Event) {
+		e.Dur = 0
+		events = append(events, e)
+	})
+	b.DeleteBatch(t.Context(), []string{"a", "b"})
+	b.DeleteBatch(t.Context(), []string{"a", "b//", "c"})
+	want := []meterblob.Event{{Op: "delete batch", Class: "ok"}, {Op: "delete batch", Class: "unsupported"}}
+	if diff := cmp.Diff(want, events); diff != "" {
+		t.Error(diff)
+	}
+}
