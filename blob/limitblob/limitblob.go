@@ -1,8 +1,10 @@
-// Package limitblob bounds how many calls of a bucket are under way at once.
+// Package limitblob bounds how many calls of a bucket are under way at once, and
+// asks for less while the store says that it is too much.
 package limitblob
 
 import (
 	"context"
+	"errors"
 	"io"
 	"iter"
 	"sync"
@@ -12,8 +14,8 @@ import (
 
 // Bucket is a decorator; see New.
 type Bucket struct {
-	inner blob.Bucket
-	slots chan struct{}
+	inner  blob.Bucket
+	window *window
 }
 
 var (
@@ -23,61 +25,83 @@ var (
 )
 
 // New returns inner with at most n calls under way at once, n being at least 1;
-// the others wait until their context is done. The calls of uploads in parts
-// count as those of the bucket do. A stream holds its slot from Open until
-// Close, so whoever waits for another call while holding n streams waits for
-// ever. A listing holds a slot only while it asks for the next object, never
-// while its caller handles one.
+// the others wait, in the order of their arrival, until their context is done.
+// The calls of uploads in parts count as those of the bucket do. A stream holds
+// its slot from Open until Close, so whoever waits for another call while
+// holding n streams waits for ever. A listing holds a slot only while it asks
+// for the next object, never while its caller handles one.
+//
+// While the store answers blob.ErrThrottled it is less than n: what was under
+// way is halved, at most once in the time that a call takes and down to one, and
+// grows by one whenever so many calls as are let through have succeeded. All
+// calls share that. It does not try again: that is for package retryblob, above
+// it, whose waits hold no slot.
 func New(inner blob.Bucket, n int) *Bucket {
-	return &Bucket{inner: inner, slots: make(chan struct{}, max(n, 1))}
+	return &Bucket{inner: inner, window: newWindow(n)}
 }
 
 // Unwrap implements blob.Unwrapper.
 func (b *Bucket) Unwrap() blob.Bucket { return b.inner }
 
 // InUse is the number of slots that are held now.
-func (b *Bucket) InUse() int { return len(b.slots) }
+func (b *Bucket) InUse() int { return b.window.inUse() }
 
-// acquire waits for a slot. A context that is done never gets one.
-func (b *Bucket) acquire(ctx context.Context, op, key string) error {
-	if err := blob.ContextError(ctx, op, key); err != nil {
-		return err
-	}
-	select {
-	case b.slots <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return blob.ContextError(ctx, op, key)
-	}
+// Slots is the number of slots that there are now: n, or less while the store
+// is throttling.
+func (b *Bucket) Slots() int {
+	b.window.mu.Lock()
+	defer b.window.mu.Unlock()
+	return b.window.size
 }
 
-func (b *Bucket) release() { <-b.slots }
+// do makes one call in a slot.
+func (b *Bucket) do(ctx context.Context, op, key string, call func() error) error {
+	epoch, err := b.window.acquire(ctx, op, key)
+	if err != nil {
+		return err
+	}
+	defer func() { b.window.release(epoch, err, false) }()
+	err = call()
+	return err
+}
 
 // Stat implements blob.Bucket.
-func (b *Bucket) Stat(ctx context.Context, key string) (blob.Info, error) {
-	if err := b.acquire(ctx, "stat", key); err != nil {
-		return blob.Info{}, err
-	}
-	defer b.release()
-	return b.inner.Stat(ctx, key)
+func (b *Bucket) Stat(ctx context.Context, key string) (info blob.Info, err error) {
+	err = b.do(ctx, "stat", key, func() (err error) {
+		info, err = b.inner.Stat(ctx, key)
+		return err
+	})
+	return info, err
 }
 
 // Open implements blob.Bucket.
 func (b *Bucket) Open(ctx context.Context, key string, off, n int64) (io.ReadCloser, error) {
-	if err := b.acquire(ctx, "open", key); err != nil {
-		return nil, err
-	}
-	r, err := b.inner.Open(ctx, key, off, n)
+	epoch, err := b.window.acquire(ctx, "open", key)
 	if err != nil {
-		b.release()
 		return nil, err
 	}
-	return &stream{ReadCloser: r, release: sync.OnceFunc(b.release)}, nil
+	var r io.ReadCloser
+	defer func() { b.window.release(epoch, err, r != nil) }()
+	if r, err = b.inner.Open(ctx, key, off, n); err != nil {
+		r = nil
+		return nil, err
+	}
+	return &stream{ReadCloser: r, w: b.window, epoch: epoch, release: sync.OnceFunc(b.window.closed)}, nil
 }
 
 type stream struct {
 	io.ReadCloser
+	w       *window
+	epoch   int
 	release func()
+}
+
+func (s *stream) Read(p []byte) (int, error) {
+	n, err := s.ReadCloser.Read(p)
+	if err != nil && errors.Is(err, blob.ErrThrottled) {
+		s.w.broke(s.epoch, err)
+	}
+	return n, err
 }
 
 func (s *stream) Close() error {
@@ -93,12 +117,12 @@ func (s *stream) ETag() string {
 }
 
 // Put implements blob.Bucket.
-func (b *Bucket) Put(ctx context.Context, key string, src blob.Source, opts *blob.PutOptions) (blob.Info, error) {
-	if err := b.acquire(ctx, "put", key); err != nil {
-		return blob.Info{}, err
-	}
-	defer b.release()
-	return b.inner.Put(ctx, key, src, opts)
+func (b *Bucket) Put(ctx context.Context, key string, src blob.Source, opts *blob.PutOptions) (info blob.Info, err error) {
+	err = b.do(ctx, "put", key, func() (err error) {
+		info, err = b.inner.Put(ctx, key, src, opts)
+		return err
+	})
+	return info, err
 }
 
 // List implements blob.Bucket.
@@ -112,12 +136,21 @@ func (b *Bucket) ListAfter(ctx context.Context, prefix, after string) iter.Seq2[
 		next, stop := iter.Pull2(blob.ListAfter(ctx, b.inner, prefix, after))
 		defer stop()
 		for {
-			if err := b.acquire(ctx, "list", prefix); err != nil {
+			epoch, err := b.window.acquire(ctx, "list", prefix)
+			if err != nil {
 				yield(blob.Info{}, err)
 				return
 			}
-			info, err, ok := func() (blob.Info, error, bool) {
-				defer b.release()
+			info, err, ok := func() (info blob.Info, err error, ok bool) {
+				// Most objects come from a page that is here already, so that
+				// they are no successes to count.
+				defer func() {
+					if err != nil {
+						b.window.release(epoch, err, false)
+					} else {
+						b.window.idle()
+					}
+				}()
 				return next()
 			}()
 			if !ok || !yield(info, err) {
@@ -129,24 +162,20 @@ func (b *Bucket) ListAfter(ctx context.Context, prefix, after string) iter.Seq2[
 
 // Delete implements blob.Bucket.
 func (b *Bucket) Delete(ctx context.Context, key string) error {
-	if err := b.acquire(ctx, "delete", key); err != nil {
-		return err
-	}
-	defer b.release()
-	return b.inner.Delete(ctx, key)
+	return b.do(ctx, "delete", key, func() error { return b.inner.Delete(ctx, key) })
 }
 
 // Upload implements blob.Bucket.
 func (b *Bucket) Upload(ctx context.Context, key, id string, opts *blob.UploadOptions) (blob.Upload, error) {
-	if err := b.acquire(ctx, "upload", key); err != nil {
-		return nil, err
-	}
-	defer b.release()
-	u, err := b.inner.Upload(ctx, key, id, opts)
+	u := &upload{b: b, key: key}
+	err := b.do(ctx, "upload", key, func() (err error) {
+		u.inner, err = b.inner.Upload(ctx, key, id, opts)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
-	return &upload{inner: u, b: b, key: key}, nil
+	return u, nil
 }
 
 type upload struct {
@@ -157,34 +186,30 @@ type upload struct {
 
 func (u *upload) ID() string { return u.inner.ID() }
 
-func (u *upload) PutPart(ctx context.Context, n int, src blob.Source, crc32c uint32) (blob.Part, error) {
-	if err := u.b.acquire(ctx, "put part", u.key); err != nil {
-		return blob.Part{}, err
-	}
-	defer u.b.release()
-	return u.inner.PutPart(ctx, n, src, crc32c)
+func (u *upload) PutPart(ctx context.Context, n int, src blob.Source, crc32c uint32) (p blob.Part, err error) {
+	err = u.b.do(ctx, "put part", u.key, func() (err error) {
+		p, err = u.inner.PutPart(ctx, n, src, crc32c)
+		return err
+	})
+	return p, err
 }
 
-func (u *upload) Parts(ctx context.Context) ([]blob.Part, error) {
-	if err := u.b.acquire(ctx, "list parts", u.key); err != nil {
-		return nil, err
-	}
-	defer u.b.release()
-	return u.inner.Parts(ctx)
+func (u *upload) Parts(ctx context.Context) (parts []blob.Part, err error) {
+	err = u.b.do(ctx, "list parts", u.key, func() (err error) {
+		parts, err = u.inner.Parts(ctx)
+		return err
+	})
+	return parts, err
 }
 
-func (u *upload) Complete(ctx context.Context, parts []blob.Part) (blob.Info, error) {
-	if err := u.b.acquire(ctx, "complete", u.key); err != nil {
-		return blob.Info{}, err
-	}
-	defer u.b.release()
-	return u.inner.Complete(ctx, parts)
+func (u *upload) Complete(ctx context.Context, parts []blob.Part) (info blob.Info, err error) {
+	err = u.b.do(ctx, "complete", u.key, func() (err error) {
+		info, err = u.inner.Complete(ctx, parts)
+		return err
+	})
+	return info, err
 }
 
 func (u *upload) Abort(ctx context.Context) error {
-	if err := u.b.acquire(ctx, "abort", u.key); err != nil {
-		return err
-	}
-	defer u.b.release()
-	return u.inner.Abort(ctx)
+	return u.b.do(ctx, "abort", u.key, func() error { return u.inner.Abort(ctx) })
 }
