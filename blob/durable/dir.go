@@ -181,12 +181,7 @@ func (d *Dir) MkdirAll(name string, perm fs.FileMode) error {
 
 // Sync makes the names in the directory name durable; "." is the Dir itself.
 func (d *Dir) Sync(name string) error {
-	f, err := d.root.Open(filepath.FromSlash(name))
-	if err != nil {
-		return d.full(err)
-	}
-	defer f.Close()
-	return d.full(syncDir(f))
+	return d.full(SyncIn(d.root, name))
 }
 
 // Remove removes a file or an empty directory and fsyncs its directory. An

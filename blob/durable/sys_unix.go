@@ -11,6 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// openDirFlags keep an open from taking anything but a directory, or waiting
+// for a pipe's other end.
+const openDirFlags = unix.O_DIRECTORY | unix.O_NONBLOCK
+
 // syncDir fsyncs an open directory; a file system that cannot is not an error.
 func syncDir(f *os.File) error {
 	err := f.Sync()

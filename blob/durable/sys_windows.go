@@ -8,6 +8,9 @@ import (
 	"golang.org/x/sys/windows"
 )
 
+// openDirFlags is nothing: Windows opens directories as anything else.
+const openDirFlags = 0
+
 // syncDir does nothing: Windows has no way to flush a directory.
 func syncDir(*os.File) error { return nil }
 

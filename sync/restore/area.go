@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ckptsync/ckptsync/blob/durable"
 )
 
 // The two entries that a restore may make under a root whose state directory
@@ -52,12 +54,12 @@ type area struct {
 // and chooses where to work so that a rename to the entry called name is
 // possible.
 func openArea(rootDir, stateDir, name string, hooks *testHooks) (*area, error) {
-	root, made, err := makeRoot(rootDir)
+	root, made, err := durable.MakeRoot(rootDir)
 	if err != nil {
 		return nil, fmt.Errorf("open the root: %w", err)
 	}
 	a := &area{root: root, staging: StagingName, quarantine: QuarantineName, noExchange: hooks.noExchange, madeRoot: made}
-	state, _, err := makeRoot(stateDir)
+	state, _, err := durable.MakeRoot(stateDir)
 	if err != nil {
 		a.close()
 		return nil, fmt.Errorf("open the state directory: %w", err)
@@ -109,15 +111,15 @@ func (a *area) path(name string) string { return filepath.Join(a.home.Name(), na
 // under a name that was free: as is its path below the root, with slashes
 // replaced. It is a rename: nothing is copied and nothing is lost.
 func (a *area) move(from *os.Root, name, as string) (Moved, error) {
-	if _, err := mkdirDurable(a.home, a.quarantine); err != nil {
+	if _, err := durable.MkdirIn(a.home, a.quarantine); err != nil {
 		return Moved{}, fmt.Errorf("quarantine %q: %w", as, err)
 	}
-	src, err := openDir(from, dirOf(name))
+	src, err := durable.OpenDirIn(from, dirOf(name))
 	if err != nil {
 		return Moved{}, fmt.Errorf("quarantine %q: %w", as, err)
 	}
 	defer src.Close()
-	dst, err := openDir(a.home, a.quarantine)
+	dst, err := durable.OpenDirIn(a.home, a.quarantine)
 	if err != nil {
 		return Moved{}, fmt.Errorf("quarantine %q: %w", as, err)
 	}
@@ -129,7 +131,7 @@ func (a *area) move(from *os.Root, name, as string) (Moved, error) {
 	if err != nil {
 		return Moved{}, fmt.Errorf("quarantine %q: %w", as, err)
 	}
-	if err := errors.Join(fsync(dst), fsync(src)); err != nil {
+	if err := errors.Join(durable.SyncOpenDir(dst), durable.SyncOpenDir(src)); err != nil {
 		return Moved{}, fmt.Errorf("quarantine %q: %w", as, err)
 	}
 	return Moved{Name: as, To: filepath.Join(a.home.Name(), a.quarantine, to)}, nil
@@ -265,7 +267,7 @@ func cleanHome(dir, staging, quarantine string) error {
 	if err := home.Remove(staging); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove leftovers: %w", err)
 	}
-	return syncDir(home, ".")
+	return durable.SyncIn(home, ".")
 }
 
 // cleanSession removes one session, once it has saved what is not ours in it:
@@ -300,5 +302,5 @@ func (a *area) cleanSession(session string) error {
 			return err
 		}
 	}
-	return removeTree(a.home, session)
+	return durable.RemoveAllIn(a.home, session)
 }

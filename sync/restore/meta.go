@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ckptsync/ckptsync/blob/durable"
 	"github.com/ckptsync/ckptsync/commit"
 )
 
@@ -28,7 +29,7 @@ func (s *stager) setMeta(f *os.File, e *Entry, mode uint32) error {
 // setTime sets the modification time of an entry below root, of a link itself
 // and not of what it leads to. Where the system can, the access time stays.
 func setTime(root *os.Root, name string, ns int64) error {
-	dir, err := openDir(root, dirOf(name))
+	dir, err := durable.OpenDirIn(root, dirOf(name))
 	if err != nil {
 		return err
 	}

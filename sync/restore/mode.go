@@ -1,9 +1,21 @@
 package restore
 
 import (
+	"errors"
 	"io/fs"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
+
+// retryEINTR calls f again as long as a signal interrupts it.
+func retryEINTR(f func() error) error {
+	for {
+		if err := f(); !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
 
 // unixMode is m as stat(2) gives it: twelve bits.
 func unixMode(m fs.FileMode) uint32 {

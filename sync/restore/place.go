@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 
+	"github.com/ckptsync/ckptsync/blob/durable"
 	"github.com/ckptsync/ckptsync/commit"
 )
 
@@ -25,12 +26,12 @@ func (s *stager) place(top *Entry) ([]Moved, error) {
 	if err := s.parents(top, parentOf(name)); err != nil {
 		return nil, err
 	}
-	src, err := openDir(s.sess.dir, ".")
+	src, err := durable.OpenDirIn(s.sess.dir, ".")
 	if err != nil {
 		return nil, err
 	}
 	defer src.Close()
-	dst, err := openDir(a.root, dirOf(name))
+	dst, err := durable.OpenDirIn(a.root, dirOf(name))
 	if err != nil {
 		return nil, err
 	}
@@ -46,7 +47,7 @@ func (s *stager) place(top *Entry) ([]Moved, error) {
 			return moved, err
 		}
 	}
-	return moved, errors.Join(fsync(dst), fsync(src))
+	return moved, errors.Join(durable.SyncOpenDir(dst), durable.SyncOpenDir(src))
 }
 
 // seal gives the tree the name that tells it from anything exchanged for it,
@@ -61,21 +62,21 @@ func (s *stager) seal() (string, error) {
 		return "", err
 	}
 	_, err = f.WriteString(s.plan.Name)
-	if err := errors.Join(err, fsync(f), f.Close()); err != nil {
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return "", err
 	}
 	whole := treePrefix + strconv.FormatUint(inode(fi), 10)
 	if err := s.sess.dir.Rename(treeName, whole); err != nil {
 		return "", err
 	}
-	return whole, syncDir(s.sess.dir, ".")
+	return whole, durable.SyncIn(s.sess.dir, ".")
 }
 
 // parents creates the directories that a nested step name needs. As root they
 // get the step's owner, so that its trainer can write beside it.
 func (s *stager) parents(top *Entry, dir string) error {
 	root := s.sess.area.root
-	made, err := mkdirDurable(root, dir)
+	made, err := durable.MkdirIn(root, dir)
 	if s.sess.area.madeRoot {
 		made = append(made, ".")
 	}
@@ -114,7 +115,7 @@ func (s *stager) swap(src *os.File, whole string, dst *os.File, base string) ([]
 		return s.swapApart(src, whole, dst, base)
 	}
 	// The name now holds what was there; cleanSession would tell by its inode.
-	if err := errors.Join(fsync(dst), fsync(src)); err != nil {
+	if err := errors.Join(durable.SyncOpenDir(dst), durable.SyncOpenDir(src)); err != nil {
 		return nil, err
 	}
 	s.o.at("exchanged")
@@ -201,7 +202,7 @@ func (s *stager) pointerContent(p commit.Pointer, mode fs.FileMode, uid, gid int
 			s.warn(fmt.Sprintf("the owner of some entries could not be restored: %v", errors.Unwrap(cerr)))
 		}
 	}
-	return errors.Join(err, f.Chmod(mode), fsync(f), f.Close())
+	return errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
 }
 
 // pointer replaces one pointer file, durably and in one rename.
@@ -224,12 +225,12 @@ func (s *stager) pointer(top *Entry, p commit.Pointer) error {
 	if err := s.pointerContent(p, mode, uid, gid); err != nil {
 		return err
 	}
-	src, err := openDir(s.sess.dir, ".")
+	src, err := durable.OpenDirIn(s.sess.dir, ".")
 	if err != nil {
 		return err
 	}
 	defer src.Close()
-	dst, err := openDir(root, dirOf(p.Path))
+	dst, err := durable.OpenDirIn(root, dirOf(p.Path))
 	if err != nil {
 		return err
 	}
@@ -238,5 +239,5 @@ func (s *stager) pointer(top *Entry, p commit.Pointer) error {
 	if err := rename(src, pointerFile, dst, path.Base(p.Path)); err != nil {
 		return err
 	}
-	return fsync(dst)
+	return durable.SyncOpenDir(dst)
 }

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/ckptsync/ckptsync/blob/durable"
 	"github.com/ckptsync/ckptsync/commit"
 )
 
@@ -230,7 +231,7 @@ func TestO27LongestPath(t *testing.T) {
 	if b, err := root.ReadFile(deep + "/leaf"); err != nil || string(b) != "deep" {
 		t.Errorf("leaf: %q, %v", b, err)
 	}
-	if err := removeTree(root, name); err != nil { // t.TempDir could not
+	if err := durable.RemoveAllIn(root, name); err != nil { // t.TempDir could not
 		t.Fatal(err)
 	}
 }

@@ -139,7 +139,7 @@ func (r *runner) rewriteFile(f *PlannedFile) (int, error) {
 	}
 	_, err = out.WriteString(changed)
 	s := r.stager()
-	err = errors.Join(err, s.setMeta(out, &f.Entry, f.Mode), fsync(out), out.Close())
+	err = errors.Join(err, s.setMeta(out, &f.Entry, f.Mode), out.Sync(), out.Close())
 	if err != nil {
 		return 0, err
 	}

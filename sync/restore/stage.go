@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/ckptsync/ckptsync/blob/durable"
 	"github.com/ckptsync/ckptsync/commit"
 )
 
@@ -31,7 +32,7 @@ type session struct {
 
 // openSession makes a fresh directory for a restore of id.
 func (a *area) openSession(id commit.ID) (*session, error) {
-	if _, err := mkdirDurable(a.home, a.staging); err != nil {
+	if _, err := durable.MkdirIn(a.home, a.staging); err != nil {
 		return nil, fmt.Errorf("make the staging directory: %w", err)
 	}
 	s := &session{area: a, name: path.Join(a.staging, id.String()+"."+commit.NewToken())}
@@ -52,7 +53,7 @@ func (s *session) remove() error {
 		return fmt.Errorf("remove the staging directory %s: %w", s.area.path(s.name), err)
 	}
 	_ = s.area.home.Remove(s.area.staging) // fails if another session is there, which is fine
-	return syncDir(s.area.home, ".")
+	return durable.SyncIn(s.area.home, ".")
 }
 
 // stager builds the step in a session.
@@ -249,7 +250,7 @@ func (s *stager) finishFile(j *fileJob) error {
 	if err := setTime(s.sess.dir, staged(j.f.Rel), j.f.MTime); err != nil {
 		return err
 	}
-	if err := fsync(j.out); err != nil {
+	if err := j.out.Sync(); err != nil {
 		return err
 	}
 	return j.close()
@@ -278,11 +279,11 @@ func (s *stager) finish(ctx context.Context) error {
 			return err
 		}
 	}
-	return syncDir(s.sess.dir, ".")
+	return durable.SyncIn(s.sess.dir, ".")
 }
 
 func (s *stager) finishDir(e *Entry) error {
-	d, err := openDir(s.sess.dir, staged(e.Rel))
+	d, err := durable.OpenDirIn(s.sess.dir, staged(e.Rel))
 	if err != nil {
 		return err
 	}
@@ -299,5 +300,5 @@ func (s *stager) finishDir(e *Entry) error {
 			return err
 		}
 	}
-	return fsync(d)
+	return durable.SyncOpenDir(d)
 }
