@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math/rand/v2"
 	"time"
 )
 
@@ -53,6 +54,17 @@ func (e *ExistsError) Is(target error) bool { return target == ErrPrecondition }
 // already has the retries of the bucket's own decorators below it.
 const maxCreateTries = 5
 
+// createPause is the mean pause before the same bytes are sent for the n-th
+// time. A throttled key is left alone for longer, since stores let one object be
+// written about once a second; the jitter keeps writers of one key apart.
+func createPause(n int, err error) time.Duration {
+	d := time.Duration(n) * 50 * time.Millisecond
+	if errors.Is(err, ErrThrottled) {
+		d = time.Duration(n) * time.Second
+	}
+	return d/2 + rand.N(d)
+}
+
 // Create stores body under key if nothing is there, and settles every
 // ambiguous answer by reading back (protocol rule R8): when it returns nil the
 // key holds exactly body, whether this call, a lost answer of it, or an
@@ -68,7 +80,7 @@ func Create(ctx context.Context, b Bucket, key string, body []byte) error {
 	for try := range maxCreateTries {
 		if try > 0 {
 			select {
-			case <-time.After(time.Duration(try) * 50 * time.Millisecond):
+			case <-time.After(createPause(try, err)):
 			case <-ctx.Done():
 				return &Error{Op: "create", Key: key, Kind: context.Cause(ctx), Err: err}
 			}

@@ -4,14 +4,17 @@
 //
 // Errors of the classes ErrTemporary and ErrThrottled are tried again, with
 // exponential backoff and jitter, within a bounded number of tries and a bounded
-// time; all others are returned at once. A stream that breaks goes on from the
+// time; all others are returned at once. After ErrThrottled the wait is never a
+// short one. A stream that breaks goes on from the
 // byte where it stopped, in the same version of the object, and a listing after
 // the last key that it yielded; progress refills their bounds.
 //
 // A create-if-absent that finds the key taken, after an earlier try of the same
 // call had no clear answer, may have been taken by that try. Such a Put is
 // ErrTemporary, which is ambiguous, and never ErrPrecondition: blob.Create reads
-// back and settles it.
+// back and settles it. A throttled create-if-absent looks whether the key is
+// there before it is sent again: a contended key may be throttled for as long as
+// anybody asks for it.
 package retryblob
 
 import (
@@ -19,6 +22,7 @@ import (
 	"errors"
 	"io"
 	"iter"
+	"math/rand/v2"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -28,7 +32,7 @@ import (
 
 // Options bound the retries. Zero fields have the defaults that are given.
 type Options struct {
-	Initial    time.Duration // mean of the first wait; 200 ms
+	Initial    time.Duration // mean of the first wait; 200 ms; after ErrThrottled at least 5 times that
 	Max        time.Duration // the longest mean wait; 30 s
 	MaxElapsed time.Duration // from the first try to the start of the last one; 5 min
 	Tries      int           // of one call, the first included; 10
@@ -53,7 +57,12 @@ type Event struct {
 type Bucket struct {
 	inner blob.Bucket
 	opts  Options
+	calm  time.Duration // least mean wait after ErrThrottled
 }
+
+// calmer is how many times Initial the least mean wait is after ErrThrottled. At
+// the defaults that is a second: stores let one object be written that often.
+const calmer = 5
 
 var (
 	_ blob.Bucket      = (*Bucket)(nil)
@@ -79,7 +88,10 @@ func New(inner blob.Bucket, opts *Options) *Bucket {
 	if o.Tries <= 0 {
 		o.Tries = 10
 	}
-	if o.BackOff == nil {
+	calm := min(calmer*o.Initial, o.Max)
+	if o.BackOff != nil {
+		calm = 0
+	} else {
 		o.BackOff = func() backoff.BackOff {
 			return backoff.NewExponentialBackOff(
 				backoff.WithInitialInterval(o.Initial),
@@ -89,7 +101,7 @@ func New(inner blob.Bucket, opts *Options) *Bucket {
 				backoff.WithMaxElapsedTime(o.MaxElapsed))
 		}
 	}
-	return &Bucket{inner: inner, opts: o}
+	return &Bucket{inner: inner, opts: o, calm: calm}
 }
 
 // Unwrap implements blob.Unwrapper.
@@ -106,10 +118,25 @@ type attempts struct {
 	op, key string
 	tries   int // that failed
 	waits   backoff.BackOff
+	began   time.Time
 }
 
 func (b *Bucket) attempts(op, key string) *attempts {
-	return &attempts{b: b, op: op, key: key, waits: b.opts.BackOff()}
+	return &attempts{b: b, op: op, key: key, waits: b.opts.BackOff(), began: time.Now()}
+}
+
+// next is how long to wait after err, or backoff.Stop.
+func (a *attempts) next(err error) time.Duration {
+	wait := a.waits.NextBackOff()
+	calm := a.b.calm
+	if wait == backoff.Stop || calm == 0 || blob.Class(err) != blob.ErrThrottled || wait >= calm {
+		return wait
+	}
+	wait = max(wait, calm/2+rand.N(calm))
+	if time.Since(a.began)+wait > a.b.opts.MaxElapsed {
+		return backoff.Stop
+	}
+	return wait
 }
 
 // failed waits for the next try, if err allows one, and then returns nil. Else
@@ -119,7 +146,7 @@ func (a *attempts) failed(ctx context.Context, err error) error {
 		return err
 	}
 	a.tries++
-	wait := a.waits.NextBackOff()
+	wait := a.next(err)
 	if a.tries >= a.b.opts.Tries || wait == backoff.Stop {
 		return blob.Errorf(blob.Class(err), a.op, a.key, "gave up after %d tries: %w", a.tries, cause(err))
 	}
@@ -140,7 +167,7 @@ func (a *attempts) failed(ctx context.Context, err error) error {
 // progress refills the bounds.
 func (a *attempts) progress() {
 	if a.tries > 0 {
-		a.tries, a.waits = 0, a.b.opts.BackOff()
+		a.tries, a.waits, a.began = 0, a.b.opts.BackOff(), time.Now()
 	}
 }
 
@@ -181,6 +208,11 @@ func (b *Bucket) Stat(ctx context.Context, key string) (info blob.Info, err erro
 func (b *Bucket) Put(ctx context.Context, key string, src blob.Source, opts *blob.PutOptions) (info blob.Info, err error) {
 	var unclear error // of an earlier try
 	err = b.do(ctx, "put", key, func() (err error) {
+		if opts != nil && opts.IfAbsent && errors.Is(unclear, blob.ErrThrottled) {
+			if _, err := b.inner.Stat(ctx, key); err == nil {
+				return blob.Errorf(blob.ErrPrecondition, "put", key, "it is there, and writing it is throttled")
+			}
+		}
 		info, err = b.inner.Put(ctx, key, src, opts)
 		if blob.Ambiguous(err) {
 			unclear = err
