@@ -497,7 +497,9 @@ func borrow(t *testing.T, r *committest.Run, step int64, pause func(blobtest.Cal
 			m.Files = append(m.Files, f)
 		}
 	}
-	_ = pause(blobtest.Call{})
+	for range 1 + step%2*20 { // a slow one too: meanwhile its lender is retired and gone
+		_ = pause(blobtest.Call{})
+	}
 	ref, err := r.Store.PutManifest(t.Context(), m)
 	if err != nil {
 		t.Error(err)
