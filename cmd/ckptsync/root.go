@@ -73,7 +73,7 @@ func (a *app) rootCmd() *cobra.Command {
 	)
 	root.SetHelpCommandGroupID("other")
 	root.AddCommand(
-		a.daemonCmd(), a.restoreCmd(), a.pushCmd(),
+		a.daemonCmd(), a.restoreCmd(), a.pushCmd(), a.pruneCmd(),
 		a.demoCmd(), a.demoTrainerCmd(),
 		a.listCmd(), a.showCmd(), a.resolveCmd(), a.inspectCmd(), a.doctorCmd(), a.layoutsCmd(), a.markCmd(),
 		a.versionCmd(), a.completionCmd(),

@@ -64,17 +64,13 @@ type Result struct {
 	Manifest int               // part manifests and votes removed
 }
 
-// Objects and Bytes add up what was removed, data alone.
-func (r *Result) Objects() int { return sum(r.Swept, func(s Sweep) int { return s.Objects }) }
-
-// Bytes is the size of the data that was removed.
-func (r *Result) Bytes() int64 { return sum(r.Swept, func(s Sweep) int64 { return s.Bytes }) }
-
-func sum[T int | int64](in []Sweep, f func(Sweep) T) (n T) {
-	for _, s := range in {
-		n += f(s)
+// Total adds up what is removed, data alone.
+func Total(of []Sweep) (objects int, bytes int64) {
+	for _, s := range of {
+		objects += s.Objects
+		bytes += s.Bytes
 	}
-	return n
+	return objects, bytes
 }
 
 // Pruner prunes one run, again and again. It remembers what never changes, so

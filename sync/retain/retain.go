@@ -23,6 +23,7 @@ import (
 // Policy says which commits stay beyond those that are protected. What is kept
 // is the union. The zero Policy retires all that is not protected.
 type Policy struct {
+	All       bool          // every commit stays
 	KeepLast  int           // the newest n steps, and the newest n that resume exactly
 	KeepEvery int64         // each step that is a multiple; 0: none
 	KeepFor   time.Duration // what is younger; 0: nothing
@@ -72,6 +73,11 @@ func Plan(in Input, p Policy) []Decision {
 	pl.protect()
 	pl.policy()
 	pl.aside()
+	if p.All {
+		for _, c := range in.View.Commits {
+			pl.keep(c.ID, "every commit is kept")
+		}
+	}
 	out := make([]Decision, 0, len(in.View.Commits))
 	for _, c := range in.View.Commits {
 		d := Decision{Commit: c, Why: "no rule keeps it"}

@@ -101,6 +101,7 @@ func TestPolicy(t *testing.T) {
 		{"nothing asked", Policy{}, "400.1.0 300.1.0"},
 		{"last, and last exact", Policy{KeepLast: 2}, "400.1.0 350.1.0 300.1.0 250.1.0"},
 		{"last all", Policy{KeepLast: 99}, "400.1.0 350.1.0 300.1.0 250.1.0 200.1.0 100.1.0"},
+		{"all", Policy{All: true}, "400.1.0 350.1.0 300.1.0 250.1.0 200.1.0 100.1.0"},
 		{"every", Policy{KeepEvery: 100}, "400.1.0 300.1.0 200.1.0 100.1.0"},
 		{"for", Policy{KeepFor: 30*hour + 1}, "400.1.0 350.1.0 300.1.0 250.1.0"},
 		{"lowest", Policy{KeepBest: Best{Metric: "loss", Count: 1}}, "400.1.0 300.1.0 200.1.0"},

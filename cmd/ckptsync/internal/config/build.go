@@ -221,38 +221,6 @@ func (l *loader) checkLayoutName(cfg *Config, r *Run, key string) {
 	l.ps.add(at, "layout: there is none of the name %q; %s", r.Layout, hint)
 }
 
-func (l *loader) retention(f *fileRetention, key string, cfg *Config) Retention {
-	if f == nil {
-		return Retention{Grace: DefaultRetentionGrace}
-	}
-	r := Retention{
-		Enabled:    true,
-		KeepLast:   DefaultKeepLast,
-		KeepEvery:  f.KeepEvery,
-		KeepWithin: time.Duration(f.KeepWithin),
-		Grace:      DefaultRetentionGrace,
-	}
-	if f.KeepLast != nil {
-		r.KeepLast = *f.KeepLast
-	}
-	if f.Grace != nil {
-		r.Grace = time.Duration(*f.Grace)
-	}
-	switch {
-	case r.KeepLast < 1:
-		l.ps.add(l.at(key+".keep_last", key), "keep_last: %d would keep nothing; leave retention: out to keep everything", r.KeepLast)
-	case r.KeepLast == 1:
-		w := "retention keep_last 1: a head that turns out damaged just as its predecessor is retired has nothing to fall back to; 2 is safer"
-		if !slices.Contains(cfg.Warnings, w) {
-			cfg.Warnings = append(cfg.Warnings, w)
-		}
-	}
-	if r.KeepEvery < 0 {
-		l.ps.add(l.at(key+".keep_every"), "keep_every: %d is negative", r.KeepEvery)
-	}
-	return r
-}
-
 // checkTogether checks what concerns several runs, or a run and the store.
 func (l *loader) checkTogether(cfg *Config) {
 	for i, r := range cfg.Runs {

@@ -14,12 +14,10 @@ const AutoLayout = "auto"
 
 // Defaults of what is not set.
 const (
-	DefaultScanInterval   = 10 * time.Second
-	DefaultGrace          = 25 * time.Second
-	DefaultConcurrency    = 8
-	DefaultMemory         = Size(128 << 20)
-	DefaultKeepLast       = 2
-	DefaultRetentionGrace = 24 * time.Hour
+	DefaultScanInterval = 10 * time.Second
+	DefaultGrace        = 25 * time.Second
+	DefaultConcurrency  = 8
+	DefaultMemory       = Size(128 << 20)
 )
 
 // Config is a whole valid configuration. Nothing in it is a secret.
@@ -55,16 +53,6 @@ type Run struct {
 	Retention Retention
 
 	realRoot, realState string // with links resolved
-}
-
-// Retention says which commits stay. The head, pinned commits, and bases of
-// live attempts stay whatever it says.
-type Retention struct {
-	Enabled    bool          // false: every commit stays
-	KeepLast   int           // the newest n, at least 1
-	KeepEvery  int64         // also every step that is a multiple of it; 0 for none
-	KeepWithin time.Duration // also what is younger; 0 for none
-	Grace      time.Duration // how long the data of a retired commit stays
 }
 
 // Need is what a command cannot do without.

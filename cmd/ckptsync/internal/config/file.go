@@ -49,13 +49,6 @@ type fileRun struct {
 	Retention *fileRetention `yaml:"retention"`
 }
 
-type fileRetention struct {
-	KeepLast   *int      `yaml:"keep_last"`
-	KeepEvery  int64     `yaml:"keep_every"`
-	KeepWithin Duration  `yaml:"keep_within"`
-	Grace      *Duration `yaml:"grace"`
-}
-
 type fileLog struct {
 	Format string `yaml:"format"`
 	Level  string `yaml:"level"`
@@ -194,7 +187,7 @@ func wanted(goType string) string {
 
 // keysOf lists the keys of one of the structs that the file is decoded into.
 func keysOf(goType string) []string {
-	for _, v := range []any{file{}, fileRun{}, fileRetention{}, fileLog{}, layout.Spec{}, layout.Pointer{}} {
+	for _, v := range []any{file{}, fileRun{}, fileRetention{}, fileBest{}, fileLog{}, layout.Spec{}, layout.Pointer{}} {
 		t := reflect.TypeOf(v)
 		if t.String() != goType {
 			continue

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/ckptsync/ckptsync/sync/layout"
+	"github.com/ckptsync/ckptsync/sync/retain"
 )
 
 var builtin = []string{"hf-trainer", "deepspeed"}
@@ -44,7 +45,7 @@ func diff(want, got any) string {
 
 func defaults(change func(*Config)) *Config {
 	c := &Config{
-		Runs:         []Run{{Layout: AutoLayout, Retention: Retention{Grace: 24 * time.Hour}}},
+		Runs:         []Run{{Layout: AutoLayout, Retention: NoRetention()}},
 		ScanInterval: 10 * time.Second,
 		Grace:        25 * time.Second,
 		Concurrency:  8,
@@ -79,10 +80,12 @@ func TestGoodFiles(t *testing.T) {
 			Store: store(t, "file:///srv/ckpt"),
 			Runs: []Run{{
 				Name: "policy", Root: "/ckpt/policy", Layout: "mine", StateDir: "/ckpt/policy.ckptsync", Settle: new(10 * time.Second),
-				Retention: Retention{Enabled: true, KeepLast: 3, KeepEvery: 1000, KeepWithin: 7 * 24 * time.Hour, Grace: 12 * time.Hour},
+				Retention: Retention{Enabled: true, Grace: 12 * time.Hour, Policy: retain.Policy{
+					KeepLast: 3, KeepEvery: 1000, KeepFor: 7 * 24 * time.Hour, KeepBest: retain.Best{Metric: "accuracy", Count: 2, Max: true}, Aside: 48 * time.Hour,
+				}},
 			}, {
 				Name: "critic", Root: "/ckpt/critic", Layout: "deepspeed", StateDir: "/ckpt/critic-state", Settle: new(time.Duration(0)),
-				Retention: Retention{Enabled: true, KeepLast: 1, Grace: 24 * time.Hour},
+				Retention: Retention{Enabled: true, Policy: retain.Policy{KeepLast: 1, Aside: 7 * 24 * time.Hour}, Grace: 24 * time.Hour},
 			}},
 			Layouts: []layout.Spec{{
 				Name: "mine", Step: "epoch-{step}", Required: []string{"*.pt"}, Marker: "DONE", Settle: 30 * time.Second,
@@ -365,7 +368,7 @@ func TestExample(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, typ := range []string{"config.file", "config.fileRun", "config.fileRetention", "config.fileLog", "layout.Spec", "layout.Pointer"} {
+	for _, typ := range []string{"config.file", "config.fileRun", "config.fileRetention", "config.fileBest", "config.fileLog", "layout.Spec", "layout.Pointer"} {
 		for _, key := range keysOf(typ) {
 			if key != "listen" && key != "code" && key != "cumulative" && !strings.Contains(string(text), key+":") {
 				t.Errorf("the example does not show %s of %s", key, typ)

@@ -42,6 +42,9 @@ type Duration time.Duration
 // String is the duration as it is written, as 1m30s.
 func (d Duration) String() string { return time.Duration(d).String() }
 
+// Std is the duration as the standard library has it.
+func (d Duration) Std() time.Duration { return time.Duration(d) }
+
 // ParseDuration reads what time.ParseDuration does, and whole days (7d). A
 // number without a unit is an error, and so is a negative one.
 func ParseDuration(s string) (Duration, error) {
