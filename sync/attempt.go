@@ -288,6 +288,7 @@ func (e *Engine) learn(ctx context.Context, v *commit.View) error {
 			e.used(c.ID)
 		}
 	}
+	e.chooseLender(v)
 	parts, err := e.store.AllParts(ctx)
 	if err != nil {
 		return storeError(err)
@@ -328,7 +329,7 @@ func (e *Engine) finish(ctx context.Context, id commit.ID) error {
 	var lost *lenderError
 	if errors.As(err, &lost) {
 		e.notice(id.String(), err.Error())
-		return nil
+		return e.forgetSent(m.Name)
 	}
 	if err != nil {
 		return storeError(err)

@@ -39,6 +39,7 @@ type Engine struct {
 	attached  bool
 	revisions map[int64]int    // next free revision of this attempt, by step number
 	unmarked  map[int64]sealed // what was sealed and not committed yet, by step number
+	lender    *lender          // whose objects the next commit may name
 	remarked  time.Time
 	probed    bool
 
@@ -76,6 +77,8 @@ type life struct {
 	fresh  bool      // committed by this process, and not told yet
 	untold bool      // Incomplete: not for long enough to tell
 	jitter jitter
+
+	sent, reused int64 // bytes told of; see tally
 }
 
 // New opens the state directory, under its lock, and takes up what an earlier
@@ -268,25 +271,13 @@ func (e *Engine) publish(ctx context.Context, l *life) error {
 	if id, ok, err := e.committedAlready(ctx, l); err != nil || ok {
 		return e.commit(ctx, l, id, false, err)
 	}
-	files, err := e.upload(ctx, l)
+	m, err := e.bring(ctx, l)
 	if err != nil {
-		return e.broken(ctx, l, err)
-	}
-	e.enter(l, Uploaded)
-	if same, err := e.unchanged(l); err != nil || !same {
-		return errors.Join(err, e.again(l))
-	}
-	m, ref, err := e.seal(ctx, l, files)
-	if err != nil {
-		return e.broken(ctx, l, err)
-	}
-	e.enter(l, Sealed)
-	e.cfg.hook("sealed")
-	if _, err := e.mark(ctx, m, ref); err != nil {
 		return e.broken(ctx, l, err)
 	}
 	e.cfg.hook("committed")
 	delete(e.unmarked, m.Step)
+	e.lends(m)
 	return e.commit(ctx, l, m.ID, true, nil)
 }
 
@@ -302,6 +293,7 @@ func (e *Engine) commit(ctx context.Context, l *life, id commit.ID, fresh bool, 
 	}
 	e.mu.Lock()
 	l.id, l.done, l.tries, l.fresh, l.evidence = id, l.tree.Fingerprint(), 0, fresh, l.verdict.Evidence
+	l.sent, l.reused = 0, 0
 	e.mu.Unlock()
 	if err := j.committed(id, l.done, l.evidence); err != nil {
 		return err

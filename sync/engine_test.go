@@ -231,7 +231,7 @@ func TestPushCommitsWholeStepsOnce(t *testing.T) {
 	w.wantCommits("100-a1-r0", "200-a1-r0")
 	for _, n := range []int64{100, 200} {
 		name := fmt.Sprintf("checkpoint-%d", n)
-		if o := out[name]; !o.Now || o.Stage != Committed || o.Uploaded != o.Bytes || o.Bytes == 0 || o.ID != id(n, 1, 0) {
+		if o := out[name]; !o.Now || o.Stage != Committed || o.Uploaded+o.Reused != o.Bytes || o.Uploaded == 0 || o.ID != id(n, 1, 0) {
 			t.Errorf("%s: %+v", name, o)
 		}
 		if !same(w.content(id(n, 1, 0)), files(t, w.root, name)) {

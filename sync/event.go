@@ -40,7 +40,9 @@ type StageChanged struct {
 	Bytes   int64
 }
 
-// Moved is told for every chunk that the store acknowledged.
+// Moved is told for every chunk that the store acknowledged, and for what it had
+// already. Bytes that it seemed to have and that are sent after all are taken
+// back: Reused is negative.
 type Moved struct {
 	Step   string
 	Sent   int64 // bytes sent now

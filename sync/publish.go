@@ -178,45 +178,60 @@ func (e *Engine) seal(ctx context.Context, l *life, files []commit.File) (*commi
 	}
 }
 
-// mark writes the commit marker, the point at which the step is committed. A
-// manifest that names objects of another commit (files that did not change) is
-// visible by now; so a lender that was retired before that is seen here (R11).
-func (e *Engine) mark(ctx context.Context, m *commit.Manifest, ref commit.PartRef) (*commit.Marker, error) {
-	for id := range lenders(m) {
-		lost, err := e.store.Lost(ctx, id)
-		if err != nil {
+// bring takes a held step from its upload to its marker. What it wanted to
+// borrow and cannot have after all it sends itself.
+func (e *Engine) bring(ctx context.Context, l *life) (*commit.Manifest, error) {
+	m, err := e.bringOnce(ctx, l)
+	var lost *lenderError
+	if errors.As(err, &lost) {
+		if err := e.sendOwn(l, lost); err != nil {
 			return nil, err
 		}
-		if lost != "" {
-			return nil, &lenderError{id, lost}
-		}
+		m, err = e.bringOnce(ctx, l)
+	}
+	return m, err
+}
+
+func (e *Engine) bringOnce(ctx context.Context, l *life) (*commit.Manifest, error) {
+	files, err := e.upload(ctx, l)
+	if err != nil {
+		return nil, err
+	}
+	e.enter(l, Uploaded)
+	if same, err := e.unchanged(l); err != nil || !same {
+		return nil, &notHeldError{err}
+	}
+	m, ref, err := e.seal(ctx, l, files)
+	if err != nil {
+		return nil, err
+	}
+	e.enter(l, Sealed)
+	e.cfg.hook("sealed")
+	_, err = e.mark(ctx, m, ref)
+	return m, err
+}
+
+// notHeldError says that a step is not what was held any more, or why that
+// cannot be told.
+type notHeldError struct{ err error }
+
+func (e *notHeldError) Error() string {
+	if e.err == nil {
+		return "it is not what was held any more"
+	}
+	return e.err.Error()
+}
+
+// mark writes the commit marker, the point at which the step is committed.
+func (e *Engine) mark(ctx context.Context, m *commit.Manifest, ref commit.PartRef) (*commit.Marker, error) {
+	if err := e.checkBorrowed(ctx, m); err != nil {
+		return nil, err
 	}
 	marker, err := commit.NewMarker(e.store.Run(), []*commit.Manifest{m}, []commit.PartRef{ref})
 	if err != nil {
 		return nil, err
 	}
 	return marker, e.store.PutMarker(ctx, marker)
-}
-
-// lenders are the other commits whose objects a manifest names.
-func lenders(m *commit.Manifest) map[commit.ID]bool {
-	out := map[commit.ID]bool{}
-	for i := range m.Files {
-		if o, ok := commit.ParseKey(m.Files[i].Object); ok && o.ID != m.ID {
-			out[o.ID] = true
-		}
-	}
-	return out
-}
-
-// lenderError says that a commit whose objects were borrowed is no more.
-type lenderError struct {
-	id  commit.ID
-	why string
-}
-
-func (e *lenderError) Error() string {
-	return fmt.Sprintf("it names files of commit %s, which is %s", e.id, e.why)
 }
 
 // sameFiles reports whether two manifests have the same content.
@@ -254,9 +269,9 @@ func (e *Engine) broken(ctx context.Context, l *life, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx) // interrupted; the hold and the journal stay
 	}
-	var lost *lenderError
-	if errors.As(err, &lost) {
-		return e.sendOwn(l, lost)
+	var not *notHeldError
+	if errors.As(err, &not) {
+		return errors.Join(not.err, e.again(l))
 	}
 	var ch *upload.ChangedError
 	if errors.As(err, &ch) {
@@ -269,19 +284,6 @@ func (e *Engine) broken(ctx context.Context, l *life, err error) error {
 	e.mu.Unlock()
 	e.enter(l, Failed, err.Error())
 	return err
-}
-
-// sendOwn has the step sent again, with its own copy of what it had borrowed,
-// under the next revision.
-func (e *Engine) sendOwn(l *life, lost *lenderError) error {
-	j, err := e.journal(l.step.Name)
-	if err != nil {
-		return err
-	}
-	defer j.close()
-	delete(e.unmarked, l.step.Number)
-	e.cfg.Log.Info("borrowed files are sent after all", "step", l.step.Name, "reason", lost.Error())
-	return errors.Join(j.forgetAll(), e.again(l))
 }
 
 // backoff is how long a step that could not be committed is left alone; the

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"strings"
+	"sync"
 
 	"github.com/ckptsync/ckptsync/commit"
 	"github.com/ckptsync/ckptsync/sync/tree"
@@ -22,11 +23,15 @@ func (e *Engine) upload(ctx context.Context, l *life) ([]commit.File, error) {
 	if err := e.verifyJournal(ctx, j, l); err != nil {
 		return nil, err
 	}
+	known, err := e.lending(ctx)
+	if err != nil {
+		return nil, err
+	}
 	token := commit.NewToken()
 	files, todo := entries(l), []upload.File{}
 	var at []int // todo[i] is files[at[i]]
 	var reused int64
-	total := l.tree.Bytes()
+	moved := e.tally(l)
 	for i := range files {
 		f := &files[i]
 		if f.Type != commit.TypeFile {
@@ -40,13 +45,15 @@ func (e *Engine) upload(ctx context.Context, l *life) ([]commit.File, error) {
 		}
 		f.Chunk = commit.ChunkSize(f.Size)
 		f.Object = e.store.DataKey(id, node, token, f.Path)
-		todo = append(todo, e.uploadFile(j, l, f, t.Ident))
+		u := e.uploadFile(j, l, f, t.Ident)
+		if u.UploadID == "" {
+			u.Known = known.known(e.store, l.tree.Rel(f.Path), f)
+		}
+		todo = append(todo, u)
 		at = append(at, i)
 	}
-	e.cfg.Reporter.Report(Moved{Step: l.step.Name, Reused: reused, Total: total})
-	e.up.Progress = func(s, before int64) {
-		e.cfg.Reporter.Report(Moved{Step: l.step.Name, Sent: s, Reused: before, Total: total})
-	}
+	moved(0, reused)
+	e.up.Progress = moved
 	digests, err := e.up.Send(ctx, todo, &sendLog{e: e, j: j})
 	if err != nil {
 		return nil, err
@@ -56,6 +63,28 @@ func (e *Engine) upload(ctx context.Context, l *life) ([]commit.File, error) {
 		files[at[i]].Object = strings.TrimPrefix(todo[i].Object, e.store.Key(""))
 	}
 	return files, e.rereadJitter(ctx, l, files)
+}
+
+// tally tells what an upload of a step moves. A try before it, in this process,
+// may have told of bytes that this one finds in the store: they were sent, and
+// are not told of again. What that try found there is told of anew.
+func (e *Engine) tally(l *life) func(sent, before int64) {
+	name, total, mine := l.step.Name, l.tree.Bytes(), l.sent
+	if l.reused != 0 {
+		e.cfg.Reporter.Report(Moved{Step: name, Reused: -l.reused, Total: total})
+	}
+	l.reused = 0
+	var mu sync.Mutex
+	return func(sent, before int64) {
+		mu.Lock()
+		defer mu.Unlock()
+		told := min(mine, max(before, 0))
+		mine -= told
+		before -= told
+		l.sent += sent
+		l.reused += before
+		e.cfg.Reporter.Report(Moved{Step: name, Sent: sent, Reused: before, Total: total})
+	}
 }
 
 // uploadFile is what to send of one file: all of it, under a new key, or what
@@ -122,26 +151,19 @@ func (e *Engine) verifyJournal(ctx context.Context, j *journal, l *life) error {
 	if len(j.files) == 0 {
 		return nil
 	}
-	prefixes := map[string]bool{}
-	for _, r := range j.files {
-		if i := strings.Index(r.Object, "/node-"); i > 0 {
-			prefixes[r.Object[:i+1]] = true
-		}
-	}
-	there := map[string]int64{}
-	for p := range prefixes {
-		for info, err := range e.store.Bucket().List(ctx, e.store.Key(p)) {
-			if err != nil {
-				return err
-			}
-			there[info.Key] = info.Size
-		}
-	}
+	objects := map[string]int64{}
 	for _, t := range l.tree.Files() {
 		if r, ok := j.file(t.Path, t.Ident); ok {
-			if size, ok := there[e.store.Key(r.Object)]; !ok || size != t.Size {
-				j.forget(t.Path)
-			}
+			objects[r.Object] = t.Size
+		}
+	}
+	bad, err := e.unsound(ctx, objects)
+	if err != nil {
+		return err
+	}
+	for _, t := range l.tree.Files() {
+		if r, ok := j.file(t.Path, t.Ident); ok && bad[r.Object] != "" {
+			j.forget(t.Path)
 		}
 	}
 	return nil

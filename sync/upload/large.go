@@ -30,6 +30,7 @@ type large struct {
 	left    atomic.Int64 // parts not yet acknowledged
 	closing sync.Once
 	arrived bool // an earlier process completed it
+	known   *comparison
 }
 
 func (l *large) parts() int { return int((l.f.Ident.Size + l.f.Chunk - 1) / l.f.Chunk) }
@@ -56,20 +57,28 @@ func (u *Uploader) begin(ctx context.Context, f *File, log Log) (*large, error) 
 		}
 		f.Object, f.UploadID, f.Sent = f.Fresh, "", nil
 	}
-	l.up, err = u.bucket.Upload(ctx, f.Object, "", opts)
-	switch {
-	case errors.Is(err, blob.ErrUnsupported):
-		l.up = nil
+	if f.comparable() {
+		l.known = newComparison(l.parts())
 		return l, nil
-	case err != nil:
-		file.Close()
-		return nil, err
 	}
-	if err := log.Begun(f, l.up.ID()); err != nil {
+	if err := l.anew(ctx, opts); err != nil {
 		file.Close()
 		return nil, err
 	}
 	return l, nil
+}
+
+// anew begins a new upload, if the store takes parts.
+func (l *large) anew(ctx context.Context, opts *blob.UploadOptions) error {
+	up, err := l.u.bucket.Upload(ctx, l.f.Object, "", opts)
+	if errors.Is(err, blob.ErrUnsupported) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	l.up = up
+	return l.log.Begun(l.f, up.ID())
 }
 
 // resume takes up what an earlier process began. It reports false if the store
@@ -185,6 +194,10 @@ func (l *large) reconcile(ctx context.Context) error {
 // schedule queues what is missing; the last part to arrive completes the
 // object.
 func (l *large) schedule(ctx context.Context, g *errgroup.Group) {
+	if l.known != nil {
+		l.scheduleCompared(ctx, g)
+		return
+	}
 	if l.up == nil && !l.arrived {
 		g.Go(func() error { return l.closed(l.whole(ctx)) })
 		return
@@ -216,16 +229,20 @@ func (l *large) schedule(ctx context.Context, g *errgroup.Group) {
 			_ = l.closed(nil)
 			return
 		}
-		g.Go(func() error {
-			if err := l.part(ctx, n); err != nil {
-				return l.closed(err)
-			}
-			if l.left.Add(-1) > 0 {
-				return nil
-			}
-			return l.closed(l.complete(ctx))
-		})
+		g.Go(func() error { return l.lastly(ctx, n) })
 	}
+}
+
+// lastly sends one of the parts that are missing; the last to arrive completes
+// the object.
+func (l *large) lastly(ctx context.Context, n int) error {
+	if err := l.part(ctx, n); err != nil {
+		return l.closed(err)
+	}
+	if l.left.Add(-1) > 0 {
+		return nil
+	}
+	return l.closed(l.complete(ctx))
 }
 
 // closed closes the file once nothing more will be read from it. Other parts
@@ -239,14 +256,19 @@ func (l *large) part(ctx context.Context, n int) error {
 	off := int64(n-1) * l.f.Chunk
 	size := min(l.f.Chunk, l.f.Ident.Size-off)
 	return l.u.withChunk(ctx, l.f, l.file, off, size, func(src blob.Source, d commit.Digest, crc uint32) error {
-		p, err := l.up.PutPart(ctx, n, src, crc)
-		if err != nil {
-			return err
-		}
-		l.digests[n-1], l.sent[n-1] = d, p
-		l.u.progress(size, 0)
-		return l.log.PartSent(l.f, l.up.ID(), SentPart{Part: p, Digest: d})
+		return l.put(ctx, n, src, d, crc)
 	})
+}
+
+// put sends a part that was hashed.
+func (l *large) put(ctx context.Context, n int, src blob.Source, d commit.Digest, crc uint32) error {
+	p, err := l.up.PutPart(ctx, n, src, crc)
+	if err != nil {
+		return err
+	}
+	l.digests[n-1], l.sent[n-1] = d, p
+	l.u.progress(src.Size(), 0)
+	return l.log.PartSent(l.f, l.up.ID(), SentPart{Part: p, Digest: d})
 }
 
 func (l *large) complete(ctx context.Context) error {

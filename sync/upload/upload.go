@@ -43,6 +43,10 @@ type File struct {
 	UploadID string
 	Sent     map[int]SentPart
 	Fresh    string
+
+	// Known, if not nil, is an object that may have the same content. It does
+	// not go with an UploadID.
+	Known *Known
 }
 
 // SentPart is a part that the store acknowledged.
@@ -89,7 +93,8 @@ type Uploader struct {
 	budget      *semaphore.Weighted
 	buffers     sync.Pool
 	// Progress, if not nil, is told of every chunk that the store has
-	// acknowledged: bytes sent now, or sent before by another process.
+	// acknowledged: bytes sent now, or in the store before. Bytes that seemed
+	// to be there and are sent after all are taken back: before is negative.
 	Progress func(sent, before int64)
 }
 
@@ -101,7 +106,9 @@ func New(b blob.Bucket, concurrency int, memory int64) *Uploader {
 
 // Send uploads the files and returns their digests, in the same order. When it
 // returns nil every object is durable in the store and was verified there
-// against a checksum of the bytes that were hashed. A file that cannot be read
+// against a checksum of the bytes that were hashed. A file that turns out to be
+// its Known is not sent, and its Object is then that one; what the store still
+// has of it is for the caller to see to. A file that cannot be read
 // is a *ReadError, one that is not what it was a *ChangedError; after any
 // error the objects that were sent stay, and Log knows of them.
 func (u *Uploader) Send(ctx context.Context, files []File, log Log) ([][]commit.Digest, error) {
@@ -150,7 +157,7 @@ func (u *Uploader) small(ctx context.Context, f *File) ([]commit.Digest, error) 
 	}
 	defer file.Close()
 	var digests []commit.Digest
-	size := f.Ident.Size
+	size, alike := f.Ident.Size, false
 	err = u.withChunk(ctx, f, file, 0, size, func(src blob.Source, d commit.Digest, crc uint32) error {
 		if size > 0 {
 			digests = []commit.Digest{d}
@@ -158,10 +165,17 @@ func (u *Uploader) small(ctx context.Context, f *File) ([]commit.Digest, error) 
 		if err := still(f, file); err != nil {
 			return err
 		}
+		if alike = f.alike(digests); alike {
+			return nil
+		}
 		_, err := u.bucket.Put(ctx, f.Object, src, &blob.PutOptions{CRC32C: &crc})
 		return err
 	})
-	if err == nil {
+	switch {
+	case err == nil && alike:
+		f.Object = f.Known.Object
+		u.progress(0, size)
+	case err == nil:
 		u.progress(size, 0)
 	}
 	return digests, err
