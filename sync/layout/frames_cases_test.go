@@ -195,7 +195,7 @@ func TestOrbaxReasons(t *testing.T) {
 		"an item gone": {func(m fstest.MapFS) {
 			m[meta].Data = []byte(`{"item_handlers": {"state": "StandardCheckpointHandler", "data": "JsonCheckpointHandler", "opt": "X"}, "commit_timestamp_nsecs": 5}`)
 		}, []string{"missing item data, which _CHECKPOINT_METADATA names", "missing item opt, which _CHECKPOINT_METADATA names"}},
-		"all arrays gone":   {func(m fstest.MapFS) { delete(m, "20/state/d/2c3d"); delete(m, "20/state/ocdbt.process_0/d/0a1b") }, []string{"missing state/d"}},
+		"all arrays gone":   {func(m fstest.MapFS) { delete(m, "20/state/d/2c3d"); delete(m, "20/state/ocdbt.process_0/d/0a1b") }, []string{"missing state/d/2c3d", "missing state/ocdbt.process_0/d/0a1b"}},
 		"a process is gone": {func(m fstest.MapFS) { m["20/state/array_metadatas/process_1"] = blob([]byte("{}")) }, []string{"missing state/ocdbt.process_1"}},
 		"deleted in part":   {func(m fstest.MapFS) { delete(m, "20/commit_success.txt") }, []string{"missing commit_success.txt"}},
 		"an older release":  {func(m fstest.MapFS) { delete(m, "20/commit_success.txt"); delete(m, "20/state/commit_success.txt") }, nil},

@@ -70,7 +70,7 @@ var realFrames = map[string]realFrame{
 }
 
 var (
-	orbaxFree  = []string{"*/_sharding", "_sharding", "*/commit_success.txt", "array_metadatas/*", "*/array_metadatas/*", "d/*", "*/d/*", "*/*/d/*"}
+	orbaxFree  = []string{"*/_sharding", "_sharding", "*/commit_success.txt", "array_metadatas/*", "*/array_metadatas/*"}
 	orbaxProse = []string{"*commit_success.txt", "*/commit_success.txt"}
 	hfFree     = append([]string{"tokenizer*.json", "entropy_ctrl_state.json"}, realOptional...)
 )

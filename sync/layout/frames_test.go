@@ -54,12 +54,12 @@ func frameCases() map[string]frameCase {
 		pointers: []commit.Pointer{{Path: "latest-rank0.pt", Content: "ep1-ba20", Link: true}}})
 	add("orbax", 20, distCase{layout: "orbax", step: "20", files: layouttest.Orbax(20, map[string][]string{"state": {"params", "opt_state"}, "extra": {"x"}}),
 		resume: commit.ResumeExact, strength: layout.Proof, evidence: []string{"_CHECKPOINT_METADATA", "commit_success.txt"},
-		optional: []string{"*/commit_success.txt", "*/_sharding", "*/array_metadatas/*", "*/d/*", "*/ocdbt.process_0/d/*"}},
-		"*/ocdbt.process_0/d/*", "commit_success.txt", "*/commit_success.txt")
+		optional: []string{"*/commit_success.txt", "*/_sharding", "*/array_metadatas/*"}},
+		"commit_success.txt", "*/commit_success.txt")
 	add("orbax, params", 20, distCase{layout: "orbax", step: "ckpt_00020", files: layouttest.Orbax(20, map[string][]string{"params": {"w"}}),
 		resume: commit.ResumeWeights, strength: layout.Proof, evidence: []string{"_CHECKPOINT_METADATA", "commit_success.txt"},
-		optional: []string{"*/commit_success.txt", "*/_sharding", "*/array_metadatas/*", "*/d/*", "*/ocdbt.process_0/d/*"}},
-		"*/ocdbt.process_0/d/*", "commit_success.txt", "*/commit_success.txt")
+		optional: []string{"*/commit_success.txt", "*/_sharding", "*/array_metadatas/*"}},
+		"commit_success.txt", "*/commit_success.txt")
 	verlCases(add)
 	rootCases(add)
 	add("nanogpt", 20, distCase{layout: "nanogpt", step: "ckpt.pt", resume: commit.ResumeExact, strength: layout.Strong, evidence: []string{"."},

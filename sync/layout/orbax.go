@@ -74,7 +74,7 @@ func (orbax) Spec() Spec {
 		Settle:      DefaultSettle,
 		Code: "a prefix that ends in _ may stand before the number; _CHECKPOINT_METADATA says when the step was committed, commit_success.txt is there if " +
 			"an item has one; each item that it names is there with what its kind needs; a tree of arrays with a component that begins with " +
-			"opt resumes exactly (what Orbax does not verify itself, the content of OCDBT, is not)",
+			"opt resumes exactly; every data file that OCDBT's manifests and trees lead to is there and reaches as far (what the arrays in them hold is not looked at)",
 	}
 }
 
@@ -203,10 +203,7 @@ func (j *orbaxJudge) arrays(item string) {
 	if !tree.ocdbt || !tree.arrays {
 		return // zarr: files without a list; or nothing to keep in such files
 	}
-	if rel := path.Join(item, orbaxManifest); j.files[rel] == nil {
-		j.missing(rel)
-	}
-	data := 0
+	known, data := j.database(item), 0
 	processes := map[string]bool{}
 	for _, rel := range j.below(item) {
 		inner := strings.TrimPrefix(rel, item+"/")
@@ -218,13 +215,11 @@ func (j *orbaxJudge) arrays(item string) {
 			data++
 		}
 	}
-	if data == 0 {
+	if data == 0 && !known {
 		j.missing(path.Join(item, "d"))
 	}
-	for p, has := range processes {
-		if !has {
-			j.missing(path.Join(item, p, orbaxManifest))
-		}
+	for p := range processes {
+		j.database(path.Join(item, p))
 	}
 	j.processes(item, processes)
 	j.wholeJSON(path.Join(item, "_sharding"))
@@ -263,65 +258,6 @@ func (j *orbaxJudge) processes(item string, wrote map[string]bool) {
 			}
 		}
 	}
-}
-
-// orbaxLeaves is what the description of a tree says of its leaves.
-type orbaxLeaves struct {
-	ocdbt   bool // arrays lie in OCDBT
-	arrays  bool // some leaf is an array, or may be one
-	strings bool // some leaf is a string
-}
-
-// tree reads the description of a tree: what kinds of leaves it has, where
-// they lie, and whether an optimizer's state is among them.
-func (j *orbaxJudge) tree(rel string) orbaxLeaves {
-	out := orbaxLeaves{ocdbt: true}
-	f, err := j.open(rel)
-	if err != nil {
-		j.spoil(rel, "cannot read %s: %s", rel, cause(err))
-		return out
-	}
-	defer f.Close()
-	listed := false
-	r := format.NewJSON(io.NewSectionReader(f, 0, f.size))
-	err = r.Object(func(key string) error {
-		switch key {
-		case "use_ocdbt":
-			v, err := r.Value(64)
-			out.ocdbt = v != any(false)
-			return err
-		case "tree_metadata":
-			listed = true
-			return r.Object(func(name string) error {
-				for part := range strings.FieldsFuncSeq(name, func(c rune) bool { return strings.ContainsRune("(), '\"./", c) }) {
-					j.opt = j.opt || strings.HasPrefix(part, "opt")
-				}
-				return out.leaf(r)
-			})
-		}
-		return r.Skip()
-	})
-	if err != nil {
-		j.spoil(rel, "%s: %v", rel, err)
-	}
-	out.arrays = out.arrays || !listed
-	return out
-}
-
-// leaf reads what is said of one leaf: an empty one lies nowhere, a string
-// beside the arrays. What is not said means an array.
-func (o *orbaxLeaves) leaf(r *format.JSON) error {
-	v, err := r.Value(maxMember)
-	leaf, _ := v.(map[string]any)
-	value, _ := leaf["value_metadata"].(map[string]any)
-	switch {
-	case value["skip_deserialize"] == true:
-	case value["value_type"] == "string":
-		o.strings = true
-	default:
-		o.arrays = true
-	}
-	return err
 }
 
 // commitFile asks for the step's commit_success.txt where its items have one.

@@ -278,6 +278,8 @@ type handle struct {
 
 func (h *handle) Close() error { return h.f.Close() }
 
+func (h *handle) Size() int64 { return h.size }
+
 // open opens a file for reading at offsets.
 func (t *tree) open(rel string) (*handle, error) {
 	full := t.full(rel)

@@ -75,14 +75,18 @@ func Orbax(step int, items map[string][]string) []File {
 			leaves[fmt.Sprintf("('%s',)", leaf)] = map[string]any{"value_metadata": map[string]any{"value_type": "jax.Array"}}
 		}
 		handlers[item] = "orbax.checkpoint._src.handlers.standard_checkpoint_handler.StandardCheckpointHandler"
+		value := OCDBTValue{File: "d/0a1b", Len: 64}
+		own := OCDBTLeaf(value)
+		value.Base, value.File = len("ocdbt.process_0/"), "ocdbt.process_0/d/0a1b"
+		merged := OCDBTLeaf(value)
 		for _, f := range []File{
 			{Name: "array_metadatas/process_0", Data: []byte("{}")},
-			{Name: "ocdbt.process_0/d/0a1b", Data: Noise(uint64(step), 64)},
-			{Name: "ocdbt.process_0/manifest.ocdbt", Data: OCDBT(false, Noise(1, 100))},
+			{Name: "ocdbt.process_0/d/0a1b", Data: append(Noise(uint64(step), 64), own...)},
+			{Name: "ocdbt.process_0/manifest.ocdbt", Data: OCDBTManifest("d/0a1b", 64, len(own), 0)},
 			{Name: "_sharding", Data: []byte("{}")},
 			{Name: "_METADATA", Data: JSON(map[string]any{"tree_metadata": leaves, "use_ocdbt": true})},
-			{Name: "d/2c3d", Data: OCDBT(true, Noise(2, 64))},
-			{Name: "manifest.ocdbt", Data: OCDBT(false, Noise(3, 100))},
+			{Name: "d/2c3d", Data: merged},
+			{Name: "manifest.ocdbt", Data: OCDBTManifest("d/2c3d", 0, len(merged), 0)},
 			{Name: "commit_success.txt", Data: []byte("Checkpoint commit was successful to /x")},
 		} {
 			f.Name = item + "/" + f.Name
@@ -92,16 +96,6 @@ func Orbax(step int, items map[string][]string) []File {
 	return append(files,
 		File{Name: "_CHECKPOINT_METADATA", Data: JSON(map[string]any{"item_handlers": handlers, "init_timestamp_nsecs": 1, "commit_timestamp_nsecs": 2})},
 		File{Name: "commit_success.txt", Data: []byte("Checkpoint commit was successful to /x")})
-}
-
-// OCDBT is a manifest, or a node of a tree, with that in it.
-func OCDBT(node bool, body []byte) []byte {
-	b := []byte{0x0c, 0xdb, 0x3a, 0x2a}
-	if node {
-		b = []byte{0x0c, 0xdb, 0x20, 0xde}
-	}
-	b = append(binary.LittleEndian.AppendUint64(b, uint64(4+8+len(body)+4)), body...)
-	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)))
 }
 
 // HDF5 is the least that a check of HDF5 takes for a file: a superblock of
