@@ -53,11 +53,16 @@ func (l *large) scheduleCompared(ctx context.Context, g *errgroup.Group) {
 			return
 		}
 		g.Go(func() error {
-			if err := l.compared(ctx, n); err != nil {
+			if l.f.stopped() {
+				l.gaveUp.Store(true)
+			} else if err := l.compared(ctx, n); err != nil {
 				return l.closed(err)
 			}
-			if l.left.Add(-1) > 0 {
+			switch {
+			case l.left.Add(-1) > 0:
 				return nil
+			case l.gaveUp.Load():
+				return l.closed(nil)
 			}
 			return l.afterComparison(ctx, g)
 		})
@@ -76,7 +81,7 @@ func (l *large) compared(ctx context.Context, n int) error {
 		}
 		l.known.differs.Store(true)
 		l.known.begin.Do(func() {
-			l.known.err = l.anew(ctx, &blob.UploadOptions{Size: l.f.Ident.Size, PartSize: l.f.Chunk})
+			l.known.err = l.anew(ctx, l.f.options())
 		})
 		if l.known.err != nil || l.up == nil {
 			return l.known.err

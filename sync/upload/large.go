@@ -29,7 +29,8 @@ type large struct {
 	sent    []blob.Part
 	left    atomic.Int64 // parts not yet acknowledged
 	closing sync.Once
-	arrived bool // an earlier process completed it
+	gaveUp  atomic.Bool // f.Stop said so before every part was there
+	arrived bool        // an earlier process completed it
 	known   *comparison
 }
 
@@ -45,7 +46,7 @@ func (u *Uploader) begin(ctx context.Context, f *File, log Log) (*large, error) 
 	l := &large{u: u, f: f, log: log, file: file}
 	l.sent = make([]blob.Part, l.parts())
 	l.left.Store(int64(l.parts()))
-	opts := &blob.UploadOptions{Size: f.Ident.Size, PartSize: f.Chunk}
+	opts := f.options()
 	if f.UploadID != "" {
 		goesOn, err := l.resume(ctx, opts)
 		if err != nil {
@@ -105,7 +106,7 @@ func (l *large) landed(ctx context.Context, up blob.Upload) (bool, error) {
 	parts := make([]blob.Part, l.parts())
 	for n := range parts {
 		p, ok := l.f.Sent[n+1]
-		if !ok {
+		if !ok || p.Doubt {
 			return false, nil // it was never asked to be completed
 		}
 		parts[n] = p.Part
@@ -172,24 +173,19 @@ func (l *large) compare(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// reconcile keeps of f.Sent what the store bears out: same number, size and
-// version.
+// reconcile keeps of f.Sent what the store bears out, and what is a part of the
+// file as large as it is now.
 func (l *large) reconcile(ctx context.Context) error {
-	have, err := l.up.Parts(ctx)
-	if err != nil {
-		return err
-	}
-	there := make(map[int]blob.Part, len(have))
-	for _, p := range have {
-		there[p.Number] = p
-	}
 	for n, p := range l.f.Sent {
-		if t, ok := there[n]; !ok || t.Size != p.Size || t.ETag != p.ETag {
+		if p.Size != l.size(n) {
 			delete(l.f.Sent, n)
 		}
 	}
-	return nil
+	return reconcile(ctx, l.up, l.f)
 }
+
+// size is that of part n, in bytes; not positive if there is no such part.
+func (l *large) size(n int) int64 { return min(l.f.Chunk, l.f.Ident.Size-int64(n-1)*l.f.Chunk) }
 
 // schedule queues what is missing; the last part to arrive completes the
 // object.
@@ -212,7 +208,7 @@ func (l *large) schedule(ctx context.Context, g *errgroup.Group) {
 	}
 	var missing []int
 	for n := 1; n <= l.parts(); n++ {
-		if p, ok := l.f.Sent[n]; ok {
+		if p, ok := l.f.Sent[n]; ok && !p.Doubt {
 			l.digests[n-1], l.sent[n-1] = p.Digest, p.Part
 			l.u.progress(0, p.Size)
 			l.left.Add(-1)
@@ -236,11 +232,16 @@ func (l *large) schedule(ctx context.Context, g *errgroup.Group) {
 // lastly sends one of the parts that are missing; the last to arrive completes
 // the object.
 func (l *large) lastly(ctx context.Context, n int) error {
-	if err := l.part(ctx, n); err != nil {
+	if l.f.stopped() {
+		l.gaveUp.Store(true)
+	} else if err := l.part(ctx, n); err != nil {
 		return l.closed(err)
 	}
-	if l.left.Add(-1) > 0 {
+	switch {
+	case l.left.Add(-1) > 0:
 		return nil
+	case l.gaveUp.Load():
+		return l.closed(nil)
 	}
 	return l.closed(l.complete(ctx))
 }
@@ -253,9 +254,12 @@ func (l *large) closed(err error) error {
 }
 
 func (l *large) part(ctx context.Context, n int) error {
-	off := int64(n-1) * l.f.Chunk
-	size := min(l.f.Chunk, l.f.Ident.Size-off)
-	return l.u.withChunk(ctx, l.f, l.file, off, size, func(src blob.Source, d commit.Digest, crc uint32) error {
+	return l.u.withChunk(ctx, l.f, l.file, int64(n-1)*l.f.Chunk, l.size(n), func(src blob.Source, d commit.Digest, crc uint32) error {
+		if was, ok := l.f.Sent[n]; ok && was.Digest == d {
+			l.digests[n-1], l.sent[n-1] = d, was.Part
+			l.u.progress(0, l.size(n))
+			return l.log.PartSent(l.f, l.up.ID(), SentPart{Part: was.Part, Digest: d})
+		}
 		return l.put(ctx, n, src, d, crc)
 	})
 }

@@ -47,12 +47,22 @@ type File struct {
 	// Known, if not nil, is an object that may have the same content. It does
 	// not go with an UploadID.
 	Known *Known
+
+	// Growing says that the upload in parts is one of unknown size: it was
+	// begun while the file still grew.
+	Growing bool
+	// Stop, if not nil, is asked before each request: once it says true nothing
+	// more of the file is sent, and Send returns ErrStopped in the end.
+	Stop func() bool
 }
 
 // SentPart is a part that the store acknowledged.
 type SentPart struct {
 	blob.Part
 	Digest commit.Digest
+	// Doubt says that the part was read when the file could still change. It is
+	// read once more, and sent again only if it is another now.
+	Doubt bool
 }
 
 // Log is told what is durable in the store, so that another process can go on
@@ -116,12 +126,15 @@ func (u *Uploader) Send(ctx context.Context, files []File, log Log) ([][]commit.
 	g, work := errgroup.WithContext(ctx)
 	g.SetLimit(u.concurrency)
 	for i := range files {
-		if work.Err() != nil {
+		f := &files[i]
+		if work.Err() != nil || f.stopped() {
 			break
 		}
-		f := &files[i]
 		if f.Ident.Size <= f.Chunk {
 			g.Go(func() error {
+				if f.stopped() {
+					return nil
+				}
 				d, err := u.small(work, f)
 				if err != nil {
 					return err
@@ -145,6 +158,9 @@ func (u *Uploader) Send(ctx context.Context, files []File, log Log) ([][]commit.
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, context.Cause(ctx)
+	}
+	if anyStopped(files) {
+		return nil, ErrStopped
 	}
 	return out, nil
 }
