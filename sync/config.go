@@ -39,6 +39,7 @@ type Config struct {
 	Memory       int64         // default 128 MiB; of file content in memory
 	KeepHolds    int           // default 2; holds of steps that the trainer deleted already
 	Host         string        // default the host's name; for people only
+	Retention    *Retention    // which commits a daemon lets go; nil: none
 
 	Log      *slog.Logger // default discards
 	Reporter Reporter     // default LogReporter

@@ -30,6 +30,7 @@ type Engine struct {
 	finder  *layout.Finder
 	layouts map[string]layout.Layout
 	lock    *flock.Flock
+	fresh   chan commit.ID // what this engine has committed last, for pruneLoop
 
 	// only is the one entry of cfg.Root that counts, where the root that was
 	// named is itself a step; see stepBack.
@@ -94,7 +95,7 @@ func New(cfg Config) (*Engine, error) {
 	e := &Engine{
 		cfg: cfg, store: store, up: upload.New(cfg.Bucket, cfg.Concurrency, cfg.Memory),
 		finder: layout.NewFinder(cfg.Layouts...), layouts: map[string]layout.Layout{},
-		lives: map[string]*life{}, noticed: map[string]string{}, unmarked: map[int64]sealed{},
+		fresh: make(chan commit.ID, 1), lives: map[string]*life{}, noticed: map[string]string{}, unmarked: map[int64]sealed{},
 	}
 	for _, l := range cfg.Layouts {
 		e.layouts[l.Name()] = l
@@ -302,6 +303,7 @@ func (e *Engine) commit(ctx context.Context, l *life, id commit.ID, fresh bool, 
 	e.enter(l, Committed)
 	if fresh {
 		e.remark(ctx, l, id)
+		e.mayPrune(id)
 	}
 	return e.letGo(l)
 }

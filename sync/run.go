@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/ckptsync/ckptsync/commit"
+	"github.com/ckptsync/ckptsync/sync/restore"
 	"github.com/ckptsync/ckptsync/sync/watch"
 )
 
@@ -148,6 +149,10 @@ func (e *Engine) untilSettled(waitFor func(*life) bool) time.Duration {
 // if nothing complete was left behind. A second signal is the caller's: it
 // cancels now, and Watch returns at once with its cause.
 func (e *Engine) Watch(ctx context.Context, now context.Context, grace time.Duration) error {
+	// Training goes on: no restore will take up what a failed one left.
+	if err := restore.CleanLeftovers(e.cfg.Root, e.cfg.StateDir); err != nil {
+		e.notice(e.cfg.StateDir, err.Error())
+	}
 	w, err := e.cfg.events()
 	if err != nil {
 		e.notice("inotify", err.Error())
@@ -159,6 +164,7 @@ func (e *Engine) Watch(ctx context.Context, now context.Context, grace time.Dura
 	g := errgroup.Group{}
 	g.Go(func() error { return e.lookLoop(ctx, w, kick) })
 	g.Go(func() error { return e.publishLoop(ctx, work, kick) })
+	g.Go(func() error { return e.pruneLoop(ctx) })
 	<-ctx.Done()
 	timer := time.AfterFunc(grace, func() { stop(ErrGrace) })
 	defer timer.Stop()

@@ -48,9 +48,13 @@ func newEngine(cfg *config.Config, r config.Run, es *engines) (*syncer.Engine, e
 		return nil, &usageError{err}
 	}
 	log := es.log.With("run", r.Name)
+	var retention *syncer.Retention
+	if r.Retention.Enabled {
+		retention = &syncer.Retention{Policy: r.Retention.Policy, Grace: r.Retention.Grace}
+	}
 	return syncer.New(syncer.Config{
 		Run: r.Name, Root: r.Root, StateDir: r.StateDir, Bucket: es.bucket, StoreURL: cfg.Store.String(),
-		Layouts: layouts, Settle: r.Settle, ScanInterval: cfg.ScanInterval,
+		Layouts: layouts, Settle: r.Settle, ScanInterval: cfg.ScanInterval, Retention: retention,
 		Concurrency: cfg.Concurrency, Memory: int64(cfg.Memory),
 		Log: log, Reporter: syncer.Reporters{syncer.LogReporter{Log: log}, newBarReporter(es.bars)},
 	})

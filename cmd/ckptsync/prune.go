@@ -3,13 +3,12 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
-	"os"
 
 	"github.com/spf13/cobra"
 
 	"github.com/ckptsync/ckptsync/cmd/ckptsync/internal/config"
 	"github.com/ckptsync/ckptsync/cmd/ckptsync/internal/term"
+	syncer "github.com/ckptsync/ckptsync/sync"
 	"github.com/ckptsync/ckptsync/sync/prune"
 	"github.com/ckptsync/ckptsync/sync/retain"
 )
@@ -125,16 +124,8 @@ func rootThere(r config.Run) error {
 	if r.Root == "" {
 		return nil
 	}
-	d, err := os.Open(r.Root)
-	if err == nil {
-		defer d.Close()
-		_, err = d.Readdirnames(1)
-	}
-	switch {
-	case errors.Is(err, io.EOF):
-		return fmt.Errorf("the root %s is empty: is its disk mounted? Nothing was removed; --ignore-root if that is meant", r.Root)
-	case err != nil:
-		return fmt.Errorf("the root cannot be looked at (%w): nothing was removed; --ignore-root if that is meant", err)
+	if why := syncer.EmptyRoot(r.Root); why != "" {
+		return fmt.Errorf("%s Nothing was removed; --ignore-root if that is meant", why)
 	}
 	return nil
 }

@@ -3,11 +3,13 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -78,17 +80,17 @@ func cmdFlip(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// cmdWaitFor waits until a directory, given as a glob, is there and holds
-// something.
+// cmdWaitFor waits until a file, or a directory that holds something, is there;
+// it is given as a glob.
 func cmdWaitFor(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
-		ts.Fatalf("usage: waitfor dir")
+		ts.Fatalf("usage: waitfor glob")
 	}
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		dirs, err := filepath.Glob(ts.MkAbs(args[0]))
 		ts.Check(err)
 		for _, dir := range dirs {
-			if entries, err := os.ReadDir(dir); err == nil && len(entries) > 0 {
+			if entries, err := os.ReadDir(dir); len(entries) > 0 || errors.Is(err, syscall.ENOTDIR) {
 				return
 			}
 		}
