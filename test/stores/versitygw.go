@@ -3,6 +3,8 @@ package stores
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -36,6 +38,8 @@ type Gateway struct {
 	bin  string
 	dir  string // holds data/ and iam/
 	addr string // host:port, the same after a Restart
+	cert string // files; empty: http
+	key  string
 
 	cmd  *exec.Cmd
 	done chan struct{} // closed when cmd has ended
@@ -74,6 +78,12 @@ func Versitygw(t testing.TB) *Gateway {
 // free loopback port with its data below dir, for a TestMain or a program. The
 // caller calls Stop.
 func StartVersitygw(ctx context.Context, bin, dir string) (*Gateway, error) {
+	return StartVersitygwTLS(ctx, bin, dir, "", "")
+}
+
+// StartVersitygwTLS is StartVersitygw with https, if cert and key are not
+// empty: the files of a certificate that is its own authority, and of its key.
+func StartVersitygwTLS(ctx context.Context, bin, dir, cert, key string) (*Gateway, error) {
 	for _, sub := range []string{"data", "iam"} {
 		if err := os.MkdirAll(filepath.Join(dir, sub), 0o755); err != nil {
 			return nil, err
@@ -81,7 +91,7 @@ func StartVersitygw(ctx context.Context, bin, dir string) (*Gateway, error) {
 	}
 	var err error
 	for range 5 { // another process may take the free port before the server does
-		g := &Gateway{bin: bin, dir: dir, log: &logBuffer{}}
+		g := &Gateway{bin: bin, dir: dir, cert: cert, key: key, log: &logBuffer{}}
 		if g.addr, err = freePort(ctx); err != nil {
 			return nil, err
 		}
@@ -94,9 +104,14 @@ func StartVersitygw(ctx context.Context, bin, dir string) (*Gateway, error) {
 
 // start runs the process and waits until it answers.
 func (g *Gateway) start(ctx context.Context) error {
-	cmd := exec.Command(g.bin, "--port", g.addr, "--access", AccessKey, "--secret", SecretKey, "--region", Region,
+	args := []string{
+		"--port", g.addr, "--access", AccessKey, "--secret", SecretKey, "--region", Region,
 		"--quiet", "--keep-alive", "--health", "/health", "--iam-dir", filepath.Join(g.dir, "iam"),
-		"posix", filepath.Join(g.dir, "data"))
+	}
+	if g.cert != "" {
+		args = append(args, "--cert", g.cert, "--key", g.key)
+	}
+	cmd := exec.Command(g.bin, append(args, "posix", filepath.Join(g.dir, "data"))...)
 	cmd.Stdout, cmd.Stderr = g.log, g.log
 	cmd.SysProcAttr = endWithParent()
 	if err := cmd.Start(); err != nil {
@@ -115,6 +130,18 @@ func (g *Gateway) start(ctx context.Context) error {
 }
 
 func (g *Gateway) waitHealthy(ctx context.Context) error {
+	client := http.DefaultClient
+	if g.cert != "" {
+		pem, err := os.ReadFile(g.cert)
+		if err != nil {
+			return err
+		}
+		roots := x509.NewCertPool()
+		roots.AppendCertsFromPEM(pem)
+		transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}
+		defer transport.CloseIdleConnections()
+		client = &http.Client{Transport: transport}
+	}
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -122,7 +149,7 @@ func (g *Gateway) waitHealthy(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		resp, err := http.DefaultClient.Do(req)
+		resp, err := client.Do(req)
 		if err == nil {
 			resp.Body.Close()
 			if resp.StatusCode == http.StatusOK {
@@ -140,7 +167,12 @@ func (g *Gateway) waitHealthy(ctx context.Context) error {
 }
 
 // Endpoint is the server's base URL, for AWS_ENDPOINT_URL or --endpoint-url.
-func (g *Gateway) Endpoint() string { return "http://" + g.addr }
+func (g *Gateway) Endpoint() string {
+	if g.cert != "" {
+		return "https://" + g.addr
+	}
+	return "http://" + g.addr
+}
 
 // URL is the store URL of a prefix (which may be empty) in a bucket, as
 // --store and s3blob.Open take it.
