@@ -93,9 +93,15 @@ func (u *upload) complete(ctx context.Context, parts []blob.Part) (*s3.CompleteM
 
 // settle looks whether the key holds what the parts make.
 func (u *upload) settle(ctx context.Context, parts []blob.Part) (info blob.Info, same bool, err error) {
-	head, err := u.b.client.HeadObject(ctx, &s3.HeadObjectInput{
-		Bucket: &u.b.bucket, Key: u.full, ChecksumMode: types.ChecksumModeEnabled, RequestPayer: u.b.requestPayer(),
-	})
+	in := &s3.HeadObjectInput{Bucket: &u.b.bucket, Key: u.full, RequestPayer: u.b.requestPayer()}
+	if m, _ := u.b.sum.state(uploadPart); m == crc32c {
+		in.ChecksumMode = types.ChecksumModeEnabled
+	}
+	head, err := u.b.client.HeadObject(ctx, in)
+	if in.ChecksumMode != "" && ctx.Err() == nil && answerOf(err).status == http.StatusBadRequest {
+		in.ChecksumMode = "" // some stores refuse the header, in an answer that cannot say so
+		head, err = u.b.client.HeadObject(ctx, in)
+	}
 	if err != nil {
 		if _, err := u.b.Stat(ctx, u.key); errors.Is(err, blob.ErrNotExist) {
 			return blob.Info{}, false, nil

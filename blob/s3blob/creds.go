@@ -1,12 +1,18 @@
 package s3blob
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"os"
+	"strconv"
 	"strings"
 	"sync"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/config"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
 )
 
 // credentials resolves the credentials again once a store has refused them:
@@ -17,11 +23,14 @@ type credentials struct {
 	// instance) from its beginning.
 	load func(context.Context) (aws.CredentialsProvider, error)
 
-	mu       sync.Mutex
-	current  aws.CredentialsProvider // nil: load before the next use
-	worked   bool                    // credentials were found at least once
-	resolved int                     // number of loads
+	mu      sync.Mutex
+	current aws.CredentialsProvider // nil: load before the next use
+	worked  bool                    // credentials were found at least once
+	last    identity                // that were given out last; zero once they were refused
 }
+
+// identity tells credentials apart.
+type identity struct{ key, token string }
 
 // credentialsError is a failure to find credentials.
 type credentialsError struct {
@@ -32,14 +41,16 @@ type credentialsError struct {
 func (e *credentialsError) Error() string { return "no credentials: " + e.err.Error() }
 func (e *credentialsError) Unwrap() error { return e.err }
 
-// permanent reports whether trying again is of no use: nothing is configured.
+// nothing reports whether all sources are empty, rather than one in trouble.
+// The instance metadata service is the last resort of the chain: where it does
+// not answer, there is nothing.
+func (e *credentialsError) nothing() bool {
+	return strings.Contains(e.err.Error(), "IMDS") || errors.Is(e.err, errNotConfigured)
+}
+
+// permanent reports whether trying again is of no use.
 func (e *credentialsError) permanent() bool {
-	if !e.never {
-		return false
-	}
-	// The instance metadata service is the last resort of the chain: where it
-	// does not answer, there is nothing.
-	return strings.Contains(e.err.Error(), "IMDS") || !isNetwork(e.err)
+	return e.never && (e.nothing() || !isNetwork(e.err))
 }
 
 // Retrieve implements aws.CredentialsProvider.
@@ -53,7 +64,6 @@ func (c *credentials) Retrieve(ctx context.Context) (aws.Credentials, error) {
 			return aws.Credentials{}, &credentialsError{err: err, never: !c.worked}
 		}
 		c.current = provider
-		c.resolved++
 	}
 	c.mu.Unlock()
 	got, err := provider.Retrieve(ctx)
@@ -63,20 +73,82 @@ func (c *credentials) Retrieve(ctx context.Context) (aws.Credentials, error) {
 		return aws.Credentials{}, &credentialsError{err: err, never: !c.worked}
 	}
 	c.worked = true
+	c.last = identity{got.AccessKeyID, got.SessionToken}
 	return got, nil
 }
 
-// invalidate makes the next request resolve the credentials anew.
-func (c *credentials) invalidate() {
+// refused makes the next request resolve the credentials anew, unless that has
+// happened since the request that was refused with these.
+func (c *credentials) refused(used identity) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.current = nil
+	if used == c.last || used.key == "" {
+		c.current, c.last = nil, identity{}
+	}
+}
+
+// renewed reports whether other credentials than these are there by now.
+func (c *credentials) renewed(ctx context.Context, used identity) bool {
+	got, err := c.Retrieve(ctx)
+	return err == nil && used.key != "" && used != identity{got.AccessKeyID, got.SessionToken}
+}
+
+// signedWith are the credentials that an answer's request was signed with; zero
+// if it does not tell.
+func signedWith(err error) (used identity) {
+	var resp *smithyhttp.ResponseError
+	if !errors.As(err, &resp) || resp.Response == nil || resp.Response.Response == nil || resp.Response.Request == nil {
+		return used
+	}
+	h := resp.Response.Request.Header
+	if _, rest, ok := strings.Cut(h.Get("Authorization"), "Credential="); ok {
+		used.key, _, _ = strings.Cut(rest, "/")
+	}
+	used.token = h.Get("X-Amz-Security-Token")
+	return used
+}
+
+// errNotConfigured is the error of a chain without sources.
+var errNotConfigured = errors.New("none are configured")
+
+// sources says where credentials were looked for, and what was found there. It
+// names variables and files, never what they hold.
+func (t *target) sources() string {
+	env := func(name string) string {
+		if os.Getenv(name) == "" {
+			return name + " is not set"
+		}
+		return name + " is set"
+	}
+	profile := cmp.Or(t.profile, os.Getenv("AWS_PROFILE"), "default")
+	files := []string{
+		cmp.Or(os.Getenv("AWS_SHARED_CREDENTIALS_FILE"), config.DefaultSharedCredentialsFilename()),
+		cmp.Or(os.Getenv("AWS_CONFIG_FILE"), config.DefaultSharedConfigFilename()),
+	}
+	for i, file := range files {
+		if _, err := os.Stat(file); errors.Is(err, os.ErrNotExist) {
+			files[i] += " (no such file)"
+		} else if err != nil {
+			files[i] += " (not readable)"
+		}
+	}
+	machine := "this machine's role (no answer)"
+	if disabled, _ := strconv.ParseBool(os.Getenv("AWS_EC2_METADATA_DISABLED")); disabled {
+		machine = "this machine's role (AWS_EC2_METADATA_DISABLED is set)"
+	}
+	return strings.Join([]string{
+		"the environment (" + env("AWS_ACCESS_KEY_ID") + ", " + env("AWS_SECRET_ACCESS_KEY") + ")",
+		fmt.Sprintf("the profile %q in %s and %s", profile, files[0], files[1]),
+		"a web identity (" + env("AWS_WEB_IDENTITY_TOKEN_FILE") + ")",
+		"a container's role (" + env("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI") + ", " + env("AWS_CONTAINER_CREDENTIALS_FULL_URI") + ")",
+		machine,
+	}, ", ")
 }
 
 // cached wraps what LoadDefaultConfig found, which may be nil.
 func cached(p aws.CredentialsProvider) (aws.CredentialsProvider, error) {
 	if p == nil {
-		return nil, fmt.Errorf("none are configured")
+		return nil, errNotConfigured
 	}
 	if _, ok := p.(*aws.CredentialsCache); ok {
 		return p, nil

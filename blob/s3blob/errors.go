@@ -151,17 +151,26 @@ func (b *Bucket) fail(ctx context.Context, op, key string, err error) *blob.Erro
 		return blob.Errorf(blob.ErrTemporary, op, key, "%w for %s", errStalled, b.stall)
 	}
 	if a := answerOf(err); a.status != 0 && a.code+a.message != "" || a.status >= 300 {
+		kind := a.class()
 		if staleCodes[a.code] {
-			b.creds.invalidate()
+			used := signedWith(err)
+			b.creds.refused(used)
+			if kind == blob.ErrDenied && b.creds.renewed(ctx, used) {
+				kind = blob.ErrTemporary // others are there now
+			}
 		}
-		return blob.Errorf(a.class(), op, key, "%s", a)
+		return blob.Errorf(kind, op, key, "%s", a)
 	}
 	var creds *credentialsError
 	if errors.As(err, &creds) {
-		if creds.permanent() {
-			return blob.Errorf(blob.ErrDenied, op, key, "%s; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile", creds)
+		const how = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or give the machine a role"
+		switch {
+		case !creds.permanent():
+			return blob.Errorf(blob.ErrTemporary, op, key, "%s", creds)
+		case creds.nothing():
+			return blob.Errorf(blob.ErrDenied, op, key, "there are no credentials; looked at %s; %s", b.sources(), how)
 		}
-		return blob.Errorf(blob.ErrTemporary, op, key, "%s", creds)
+		return blob.Errorf(blob.ErrDenied, op, key, "%s; %s", creds, how)
 	}
 	if untrusted := new(tls.CertificateVerificationError); errors.As(err, &untrusted) {
 		return blob.Errorf(blob.ErrDenied, op, key, "%s; set AWS_CA_BUNDLE if the store has a certificate of its own", untrusted)

@@ -181,6 +181,9 @@ func forbidden(r *http.Request) string {
 	if r.ContentLength < 0 {
 		return "a body of unknown length"
 	}
+	if strings.Contains(r.Header.Get("Authorization"), "accept-encoding") {
+		return "a signed Accept-Encoding"
+	}
 	return ""
 }
 
@@ -189,6 +192,8 @@ func opOf(r *http.Request, key string) string {
 	switch {
 	case key == "" && q.Has("uploads"):
 		return "ListMultipartUploads"
+	case key == "" && q.Has("delete"):
+		return "DeleteObjects"
 	case key == "":
 		return "ListObjectsV2"
 	case r.Method == "POST" && q.Has("uploads"):
@@ -261,8 +266,10 @@ func (c *call) carryOut() {
 	case "DeleteObject":
 		delete(f.objects, c.Key)
 		c.W.WriteHeader(204)
+	case "DeleteObjects":
+		c.deleteObjects()
 	case "ListObjectsV2":
-		c.list(q.Get("prefix"), q.Get("continuation-token"), q.Get("encoding-type") == "url")
+		c.list(q.Get("prefix"), max(q.Get("continuation-token"), q.Get("start-after")), q.Get("encoding-type") == "url")
 	case "CreateMultipartUpload":
 		f.ids++
 		id := fmt.Sprintf("upload-%d", f.ids)
@@ -479,6 +486,33 @@ func (c *call) complete(id string, up *multipart) {
 	c.xml("CompleteMultipartUploadResult", "<ETag>"+escape(o.etag)+"</ETag>"+extra)
 }
 
+// deletion is the body of DeleteObjects.
+type deletion struct {
+	Object []struct{ Key string }
+	Quiet  bool
+}
+
+func (c *call) deleteObjects() {
+	crc := c.R.Header.Get("X-Amz-Checksum-Crc32c")
+	if c.R.Header.Get("Content-Md5") != md5Of(c.Body) && crc != encodeCRC(blob.CRC32C(c.Body)) {
+		c.fail(400, "InvalidRequest")
+		return
+	}
+	var in deletion
+	if err := xml.Unmarshal(c.Body, &in); err != nil || len(in.Object) == 0 || len(in.Object) > 1000 {
+		c.fail(400, "MalformedXML")
+		return
+	}
+	var b strings.Builder
+	for _, o := range in.Object {
+		delete(c.f.objects, o.Key)
+		if !in.Quiet {
+			fmt.Fprintf(&b, "<Deleted><Key>%s</Key></Deleted>", escape(o.Key))
+		}
+	}
+	c.xml("DeleteResult", b.String())
+}
+
 func decodeBase64(s string) []byte {
 	b, _ := base64.StdEncoding.DecodeString(s)
 	return b
@@ -518,7 +552,7 @@ func wantClass(t testing.TB, err, class error) {
 }
 
 // sendParts sends body as an upload in parts, without completing it.
-func sendParts(t testing.TB, b *Bucket, key string, body blob.Bytes) (blob.Upload, []blob.Part) {
+func sendParts(t testing.TB, b blob.Bucket, key string, body blob.Bytes) (blob.Upload, []blob.Part) {
 	t.Helper()
 	opts := &blob.UploadOptions{Size: body.Size(), PartSize: blob.MinPart}
 	u, err := b.Upload(t.Context(), key, "", opts)

@@ -23,15 +23,22 @@ import (
 // then fails as blob.ErrTemporary; later ones are read to their end and sorted
 // before the first object is yielded.
 func (b *Bucket) List(ctx context.Context, prefix string) iter.Seq2[blob.Info, error] {
+	return b.ListAfter(ctx, prefix, "")
+}
+
+// ListAfter implements blob.AfterLister. What a store that does not know how to
+// begin there lists of what comes before is left out.
+func (b *Bucket) ListAfter(ctx context.Context, prefix, after string) iter.Seq2[blob.Info, error] {
 	return func(yield func(blob.Info, error) bool) {
 		var all []blob.Info
 		last := ""
 		sorting := b.unordered.Load()
-		for page, err := range b.pages(ctx, prefix) {
+		for page, err := range b.pages(ctx, prefix, after) {
 			if err != nil {
 				yield(blob.Info{}, err)
 				return
 			}
+			page = slices.DeleteFunc(page, func(i blob.Info) bool { return i.Key <= after })
 			if sorting {
 				all = append(all, page...)
 				continue
@@ -66,12 +73,12 @@ func byKey(infos []blob.Info) {
 }
 
 // pages yields the listing page by page, each sorted, without placeholders.
-func (b *Bucket) pages(ctx context.Context, prefix string) iter.Seq2[[]blob.Info, error] {
+func (b *Bucket) pages(ctx context.Context, prefix, after string) iter.Seq2[[]blob.Info, error] {
 	return func(yield func([]blob.Info, error) bool) {
 		token := ""
 		seen := map[string]bool{}
 		for {
-			page, next, err := b.page(ctx, prefix, token)
+			page, next, err := b.page(ctx, prefix, after, token)
 			if err == nil && next != "" && seen[next] {
 				err = blob.Errorf(blob.ErrTemporary, "list", prefix, "the store repeats a continuation token")
 			}
@@ -89,19 +96,27 @@ func (b *Bucket) pages(ctx context.Context, prefix string) iter.Seq2[[]blob.Info
 }
 
 // page asks for one page and returns the token of the next; empty at the end.
-func (b *Bucket) page(ctx context.Context, prefix, token string) (infos []blob.Info, next string, err error) {
+func (b *Bucket) page(ctx context.Context, prefix, after, token string) (infos []blob.Info, next string, err error) {
 	in := &s3.ListObjectsV2Input{
 		Bucket: &b.bucket, Prefix: optional(b.prefix + prefix), ContinuationToken: optional(token), RequestPayer: b.requestPayer(),
+	}
+	if after > prefix && token == "" && !b.noStart.Load() && !b.unordered.Load() {
+		in.StartAfter = aws.String(b.prefix + after)
 	}
 	if b.encoded.Load() {
 		in.EncodingType = types.EncodingTypeUrl
 	}
 	out, err := b.client.ListObjectsV2(ctx, in)
-	if undecodable(err) && !b.encoded.Load() {
+	switch {
+	case undecodable(err) && !b.encoded.Load():
 		// A key that XML cannot hold, which another tool has put there.
 		b.encoded.Store(true)
 		b.log.InfoContext(ctx, "listing with encoded keys", "prefix", prefix)
-		return b.page(ctx, prefix, token)
+		return b.page(ctx, prefix, after, token)
+	case err != nil && in.StartAfter != nil && ctx.Err() == nil && answerOf(err).class() == blob.ErrUnsupported:
+		b.noStart.Store(true)
+		b.log.InfoContext(ctx, "the store begins no listing in the middle", "prefix", prefix)
+		return b.page(ctx, prefix, after, token)
 	}
 	if err != nil {
 		return nil, "", b.fail(ctx, "list", prefix, err)

@@ -61,6 +61,48 @@ func TestO38Pages(t *testing.T) {
 	}
 }
 
+// TestO38ListAfter: a listing begins behind a key with the first request, and
+// where the store cannot do that, what comes before is left out.
+func TestO38ListAfter(t *testing.T) {
+	var keys []string
+	for i := range 1500 {
+		keys = append(keys, fmt.Sprintf("steps/%04d", i))
+	}
+	for name, c := range map[string]struct {
+		hook  func(*call) bool
+		pages int // of two listings
+	}{
+		"Works":   {func(*call) bool { return false }, 2},
+		"Refused": {func(c *call) bool { return c.R.URL.Query().Has("start-after") && c.fail(400, "InvalidArgument") }, 5},
+		"Ignored": {func(c *call) bool {
+			q := c.R.URL.Query()
+			q.Del("start-after")
+			c.R.URL.RawQuery = q.Encode()
+			return false
+		}, 4},
+	} {
+		f := newFake(t)
+		fill(f, append(keys, "steps", "steps0")...)
+		f.on(c.hook)
+		b := f.open("", Options{})
+		for _, after := range []string{"steps/1200", "steps/1200!"} {
+			var got []string
+			for info, err := range blob.ListAfter(t.Context(), b, "steps/", after) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				got = append(got, info.Key)
+			}
+			if !slices.Equal(got, keys[1201:]) {
+				t.Errorf("%s: %d keys after %q, want %d", name, len(got), after, len(keys[1201:]))
+			}
+		}
+		if n := len(f.ops()); n != c.pages {
+			t.Errorf("%s: %d requests, want %d", name, n, c.pages)
+		}
+	}
+}
+
 // TestListUnordered: a store with an order of its own is found out, and sorted.
 func TestListUnordered(t *testing.T) {
 	pages := [][]string{{"c", "a"}, {"b", "b"}}

@@ -2,6 +2,7 @@ package s3blob
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -13,6 +14,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 	"github.com/aws/smithy-go/logging"
+	"github.com/aws/smithy-go/middleware"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
 
 	"github.com/ckptsync/ckptsync/blob"
 )
@@ -25,13 +28,16 @@ type Options struct {
 	// connections are kept. 0 means 32.
 	Concurrency int
 	// Stall is how long no byte may move on a request before it fails as
-	// blob.ErrTemporary. 0 means one minute.
+	// blob.ErrTemporary; the store may take four times as long to answer what it
+	// has received. 0 means 30 seconds.
 	Stall time.Duration
+
+	client aws.HTTPClient // of tests
 }
 
 const (
 	defaultConcurrency = 32
-	defaultStall       = time.Minute
+	defaultStall       = 30 * time.Second
 	// completePatience is how long a store may take to put an upload's parts
 	// together without a word.
 	completePatience = 10 * time.Minute
@@ -48,14 +54,20 @@ type Bucket struct {
 	log    *slog.Logger
 	stall  time.Duration
 	secure bool // https
+	quirks provider
 
 	sum       *ladder
+	noBatch   atomic.Bool // the store has no request that deletes many objects
+	batchCRC  atomic.Bool // such a request carries CRC32C, as MD5 is refused
 	unordered atomic.Bool // the store lists keys in another order than ours
+	noStart   atomic.Bool // it does not begin a listing in the middle
 	encoded   atomic.Bool // it has keys that only encoding-type=url can tell
 }
 
 var (
 	_ blob.Bucket       = (*Bucket)(nil)
+	_ blob.AfterLister  = (*Bucket)(nil)
+	_ blob.BatchDeleter = (*Bucket)(nil)
 	_ blob.UploadLister = (*Bucket)(nil)
 	_ blob.Describer    = (*Bucket)(nil)
 )
@@ -72,15 +84,25 @@ var (
 //	region, endpoint, profile
 //	path_style        the bucket in the path, not in the host name (also
 //	                  use_path_style, s3ForcePathStyle); by default where the
-//	                  endpoint is an address or a name without a dot
+//	                  endpoint is an address, a name without a dot, or of a
+//	                  provider that wants it
+//	provider          whose store it is, if the endpoint's name does not say it:
+//	                  aws, r2, gcs, oss, cos, oci, b2, wasabi, digitalocean, linode,
+//	                  scaleway, ovh, coreweave, tigris, minio, ceph, seaweedfs,
+//	                  versitygw or other
 //	anonymous         sign nothing
 //	dualstack, fips, accelerate, disable_https
-//	ssetype, kmskeyid encryption at rest: AES256, aws:kms or aws:kms:dsse
+//	sse               encryption at rest: s3 (AES256), kms (aws:kms) or kms:dsse
+//	                  (aws:kms:dsse; also ssetype)
+//	kms_key_id        the key of sse=kms (also kmskeyid)
+//	bucket_key        true or false: fewer requests to KMS
 //	storage_class     of the objects; classes that cannot be read at once are refused
-//	request_payer     requester
+//	tags              of the objects: team=ml,env=prod
+//	acl               a canned one, as bucket-owner-full-control
+//	requester_pays    true (also request_payer=requester)
 //	checksum          auto (default), crc32c, md5 or none: see the package's comment
 //
-// An unknown parameter is an error.
+// An unknown parameter, and parameters that exclude each other, are an error.
 func Open(ctx context.Context, rawURL string, opts Options) (*Bucket, error) {
 	t, err := parseURL(rawURL)
 	if err != nil {
@@ -97,7 +119,6 @@ func Open(ctx context.Context, rawURL string, opts Options) (*Bucket, error) {
 	if conns <= 0 {
 		conns = defaultConcurrency
 	}
-	b.sum = newLadder(t.checksum, !t.autoDetects)
 	load := func(ctx context.Context) (aws.Config, error) { return b.loadConfig(ctx, conns) }
 	cfg, err := load(ctx)
 	if err != nil {
@@ -115,8 +136,8 @@ func Open(ctx context.Context, rawURL string, opts Options) (*Bucket, error) {
 		}
 		return cached(cfg.Credentials)
 	}}
-	if err := b.connect(cfg); err != nil {
-		return nil, err
+	if err := b.connect(cfg, opts.client); err != nil {
+		return nil, fmt.Errorf("open %s: %w", b.Location(""), err)
 	}
 	return b, nil
 }
@@ -140,41 +161,79 @@ func (b *Bucket) loadConfig(ctx context.Context, conns int) (aws.Config, error) 
 }
 
 // connect makes the client.
-func (b *Bucket) connect(cfg aws.Config) error {
+func (b *Bucket) connect(cfg aws.Config, client aws.HTTPClient) error {
 	cfg.Credentials = b.creds
 	if b.anonymous {
 		cfg.Credentials = aws.AnonymousCredentials{}
 	}
+	if client == nil {
+		client = cfg.HTTPClient
+	}
+	var refused error
 	b.client = s3.NewFromConfig(cfg, func(o *s3.Options) {
-		o.HTTPClient = &watchdog{next: cfg.HTTPClient, limit: b.stall}
+		o.HTTPClient = &watchdog{next: client, limit: b.stall}
 		o.Retryer = aws.NopRetryer{}
 		o.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenRequired
 		o.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired
-		o.EndpointOptions.DisableHTTPS = b.plainHTTP
-		o.UseAccelerate = b.accelerate
-		if b.dualstack {
-			o.EndpointOptions.UseDualStackEndpoint = aws.DualStackEndpointStateEnabled
-		}
-		if b.fips {
-			o.EndpointOptions.UseFIPSEndpoint = aws.FIPSEndpointStateEnabled
-		}
-		if b.endpoint != "" {
-			o.BaseEndpoint = aws.String(b.endpoint)
-		}
-		endpoint := aws.ToString(o.BaseEndpoint) // may be that of the environment
-		o.UsePathStyle = wantsPathStyle(endpoint)
-		if b.pathStyle != nil {
-			o.UsePathStyle = *b.pathStyle
-		}
-		if o.Region == "" && endpoint != "" {
-			o.Region = "us-east-1" // what servers of one's own expect
-		}
-		b.secure = !b.plainHTTP && !strings.HasPrefix(strings.ToLower(endpoint), "http://")
+		refused = b.place(o)
+		o.APIOptions = append(o.APIOptions, b.unsignedHeaders, b.quirks.addHeader)
 	})
+	if refused != nil {
+		return refused
+	}
 	if b.client.Options().Region == "" {
-		return fmt.Errorf("open %s: no region: add ?region= or set AWS_REGION", b.Location(""))
+		return errors.New("no region: add ?region= or set AWS_REGION")
 	}
 	return nil
+}
+
+// place says where the store is, and what is known of it by that.
+func (b *Bucket) place(o *s3.Options) error {
+	o.EndpointOptions.DisableHTTPS = b.plainHTTP
+	o.UseAccelerate = b.accelerate
+	if b.dualstack {
+		o.EndpointOptions.UseDualStackEndpoint = aws.DualStackEndpointStateEnabled
+	}
+	if b.fips {
+		o.EndpointOptions.UseFIPSEndpoint = aws.FIPSEndpointStateEnabled
+	}
+	if b.endpoint != "" {
+		o.BaseEndpoint = aws.String(b.endpoint)
+	}
+	endpoint := aws.ToString(o.BaseEndpoint) // may be that of the environment
+	var region string
+	b.quirks, region = b.recognize(endpoint)
+	o.UsePathStyle = b.quirks.wantsPathStyle(endpoint)
+	if b.pathStyle != nil {
+		o.UsePathStyle = *b.pathStyle
+	}
+	if o.Region == "" && endpoint != "" {
+		o.Region = b.quirks.regionOr(region)
+	}
+	b.secure = !b.plainHTTP && !strings.HasPrefix(strings.ToLower(endpoint), "http://")
+	first := b.checksum
+	if b.autoDetects {
+		first = b.quirks.checksum
+	}
+	b.sum = newLadder(first, !b.autoDetects)
+	b.noBatch.Store(b.quirks.noBatch)
+	return errors.Join(b.checkEndpoint(endpoint), b.checkClass(endpoint))
+}
+
+// unsignedHeaders keeps Accept-Encoding out of the signature, and out of the
+// request: proxies change it, Google's among them. The transport does not
+// unpack answers anyway.
+func (*Bucket) unsignedHeaders(stack *middleware.Stack) error {
+	_, err := stack.Finalize.Remove("DisableAcceptEncodingGzip")
+	return err
+}
+
+// addHeader adds what every request to the provider carries.
+func (p provider) addHeader(stack *middleware.Stack) error {
+	if p.header == "" {
+		return nil
+	}
+	return smithyhttp.SetHeaderValue(p.header, p.value)(stack)
 }
 
 // Location implements blob.Describer.

@@ -28,6 +28,9 @@ func (b *Bucket) Put(ctx context.Context, key string, src blob.Source, opts *blo
 	if opts == nil {
 		opts = &blob.PutOptions{}
 	}
+	if opts.IfAbsent && b.quirks.noIfAbsent != "" {
+		return blob.Info{}, blob.Errorf(blob.ErrUnsupported, "put", key, "create-if-absent: %s", b.quirks.noIfAbsent)
+	}
 	if src.Size() > maxPut {
 		return b.putInParts(ctx, key, src, opts)
 	}
@@ -78,8 +81,8 @@ func (b *Bucket) put(ctx context.Context, key string, full *string, p *payload, 
 		Bucket: &b.bucket, Key: full, Body: body, ContentLength: &p.size,
 		ChecksumCRC32C: crc, ContentMD5: sum,
 		ContentType:          aws.String(contentType(opts.ContentType)),
-		ServerSideEncryption: types.ServerSideEncryption(b.sse), SSEKMSKeyId: optional(b.kmsKey),
-		StorageClass: types.StorageClass(b.class), RequestPayer: b.requestPayer(),
+		ServerSideEncryption: types.ServerSideEncryption(b.sse), SSEKMSKeyId: optional(b.kmsKey), BucketKeyEnabled: b.bucketKey,
+		StorageClass: types.StorageClass(b.class), Tagging: optional(b.tags), ACL: types.ObjectCannedACL(b.acl), RequestPayer: b.requestPayer(),
 	}
 	if opts.IfAbsent {
 		in.IfNoneMatch = aws.String("*")

@@ -200,16 +200,3 @@ func (s *stream) Close() error {
 	s.body.Close() // what it says about bytes that nobody wanted is of no interest
 	return nil
 }
-
-// Delete implements blob.Bucket.
-func (b *Bucket) Delete(ctx context.Context, key string) error {
-	full, err := b.object("delete", key)
-	if err != nil {
-		return err
-	}
-	_, err = b.client.DeleteObject(ctx, &s3.DeleteObjectInput{Bucket: &b.bucket, Key: full, RequestPayer: b.requestPayer()})
-	if err == nil || answerOf(err).code == "NoSuchKey" && ctx.Err() == nil {
-		return nil
-	}
-	return b.fail(ctx, "delete", key, err)
-}

@@ -62,8 +62,8 @@ func (b *Bucket) upload(ctx context.Context, key, id string, opts *blob.UploadOp
 	return u, b.send(ctx, createUpload, func(m mode) (answer, error) {
 		in := &s3.CreateMultipartUploadInput{
 			Bucket: &b.bucket, Key: full, ContentType: aws.String(contentType("")), Metadata: map[string]string{tokenKey: u.token},
-			ServerSideEncryption: types.ServerSideEncryption(b.sse), SSEKMSKeyId: optional(b.kmsKey),
-			StorageClass: types.StorageClass(b.class), RequestPayer: b.requestPayer(),
+			ServerSideEncryption: types.ServerSideEncryption(b.sse), SSEKMSKeyId: optional(b.kmsKey), BucketKeyEnabled: b.bucketKey,
+			StorageClass: types.StorageClass(b.class), Tagging: optional(b.tags), ACL: types.ObjectCannedACL(b.acl), RequestPayer: b.requestPayer(),
 		}
 		if m == crc32c {
 			in.ChecksumAlgorithm = types.ChecksumAlgorithmCrc32c

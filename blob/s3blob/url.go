@@ -3,12 +3,9 @@ package s3blob
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"net/netip"
 	"net/url"
-	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/ckptsync/ckptsync/blob"
@@ -27,70 +24,19 @@ type target struct {
 	dualstack   bool
 	fips        bool
 	accelerate  bool
-	plainHTTP   bool // disable_https
-	sse         string
-	kmsKey      string
-	class       string
-	payer       string
+	plainHTTP   bool   // disable_https
+	provider    string // empty: recognized by its endpoint
 	checksum    mode
 	autoDetects bool // checksum=auto
-}
 
-// storageClasses whose objects cannot be read at once are refused: a
-// checkpoint there would be committed and not restorable.
-var unreadableClasses = []string{"GLACIER", "DEEP_ARCHIVE"}
-
-// params are the parameters of a store URL, by name.
-func (t *target) params() map[string]func(string) error {
-	text := func(p *string) func(string) error {
-		return func(v string) error { *p = v; return nil }
-	}
-	flag := func(p *bool) func(string) error {
-		return func(v string) (err error) { *p, err = strconv.ParseBool(v); return err }
-	}
-	oneOf := func(p *string, allowed ...string) func(string) error {
-		return func(v string) error {
-			if !slices.Contains(allowed, v) {
-				return fmt.Errorf("it is %q, not one of %s", v, strings.Join(allowed, ", "))
-			}
-			*p = v
-			return nil
-		}
-	}
-	pathStyle := func(v string) error {
-		b, err := strconv.ParseBool(v)
-		t.pathStyle = &b
-		return err
-	}
-	return map[string]func(string) error{
-		"region": text(&t.region), "endpoint": text(&t.endpoint), "profile": text(&t.profile),
-		"path_style": pathStyle, "use_path_style": pathStyle, "s3ForcePathStyle": pathStyle,
-		"anonymous": flag(&t.anonymous), "dualstack": flag(&t.dualstack), "fips": flag(&t.fips),
-		"accelerate": flag(&t.accelerate), "disable_https": flag(&t.plainHTTP),
-		"ssetype": oneOf(&t.sse, "AES256", "aws:kms", "aws:kms:dsse"), "kmskeyid": text(&t.kmsKey),
-		"request_payer": oneOf(&t.payer, "requester"),
-		"storage_class": func(v string) error {
-			if slices.Contains(unreadableClasses, v) {
-				return fmt.Errorf("objects of the class %s cannot be read when a restore needs them", v)
-			}
-			t.class = v
-			return nil
-		},
-		"checksum": func(v string) error {
-			t.autoDetects = v == "auto"
-			if t.autoDetects {
-				t.checksum = crc32c
-				return nil
-			}
-			for m := crc32c; m <= none; m++ {
-				if m.String() == v {
-					t.checksum = m
-					return nil
-				}
-			}
-			return fmt.Errorf("it is %q, not one of auto, crc32c, md5, none", v)
-		},
-	}
+	// What goes with the objects.
+	sse       string // AES256, aws:kms, aws:kms:dsse or empty
+	kmsKey    string
+	bucketKey *bool // nil: as the bucket is set
+	class     string
+	tags      string // encoded as the header wants it
+	acl       string
+	payer     string
 }
 
 // parseURL reads a URL such as s3://bucket/prefix?region=eu-west-1.
@@ -125,46 +71,13 @@ func parseURL(raw string) (*target, error) {
 	if err != nil {
 		return nil, fmt.Errorf("store url: %w", err)
 	}
-	known := t.params()
-	for _, name := range slices.Sorted(maps.Keys(query)) {
-		set, ok := known[name]
-		if !ok {
-			return nil, fmt.Errorf("store url: unknown parameter %q; known are %s", name,
-				strings.Join(slices.Sorted(maps.Keys(known)), ", "))
-		}
-		if len(query[name]) != 1 {
-			return nil, fmt.Errorf("store url: parameter %s is given %d times", name, len(query[name]))
-		}
-		if err := set(query[name][0]); err != nil {
-			return nil, fmt.Errorf("store url: parameter %s: %w", name, err)
-		}
+	if err := t.set(query); err != nil {
+		return nil, fmt.Errorf("store url: %w", err)
 	}
-	return t, t.check()
-}
-
-// check completes the endpoint and looks at parameters together.
-func (t *target) check() error {
-	if t.kmsKey != "" && t.sse == "" {
-		t.sse = "aws:kms"
+	if err := t.check(); err != nil {
+		return nil, fmt.Errorf("store url: %w", err)
 	}
-	if t.kmsKey != "" && t.sse == "AES256" {
-		return fmt.Errorf("store url: kmskeyid does not go with ssetype=AES256")
-	}
-	if t.endpoint == "" {
-		return nil
-	}
-	if !strings.Contains(t.endpoint, "://") {
-		scheme := "https://"
-		if t.plainHTTP {
-			scheme = "http://"
-		}
-		t.endpoint = scheme + t.endpoint
-	}
-	u, err := url.Parse(t.endpoint)
-	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
-		return fmt.Errorf("store url: endpoint %q is not the http or https url of a server", t.endpoint)
-	}
-	return nil
+	return t, nil
 }
 
 // wantsPathStyle says whether the bucket's name cannot be put in front of the
