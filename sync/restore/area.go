@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -228,21 +229,34 @@ func quarantineOne(o *Options, name string) (Moved, error) {
 	return a.move(a.root, name, name)
 }
 
-// CleanLeftovers removes what restores that were killed left in the state
-// directory and under the root. Nothing that ckptsync did not write is
+// CleanLeftovers removes what restores that failed or were killed left in the
+// state directory and under the root. Nothing that ckptsync did not write is
 // removed: if one was killed just as it had exchanged an old entry for the
-// restored one, the old entry goes to the quarantine. Every restore does this
-// first; a daemon does it when it starts. The caller holds the lock.
+// restored one, the old entry goes to the quarantine. A daemon does this when
+// it starts, since training goes on without that restore. The caller holds the
+// lock.
 func CleanLeftovers(root, stateDir string) error {
+	return cleanOld(root, stateDir, -1)
+}
+
+// CleanStale is CleanLeftovers for what is older than [KeepLeftovers]: the rest
+// waits for the next restore, which goes on from there.
+func CleanStale(root, stateDir string) error {
+	return cleanOld(root, stateDir, KeepLeftovers)
+}
+
+func cleanOld(root, stateDir string, age time.Duration) error {
 	if stateDir == "" {
 		stateDir = DefaultStateDir(root)
 	}
+	old := func(_ string, fi fs.FileInfo) bool { return age < 0 || time.Since(fi.ModTime()) > age }
 	return errors.Join(
-		cleanHome(stateDir, stateStaging, stateQuarantine),
-		cleanHome(root, StagingName, QuarantineName))
+		cleanHome(stateDir, stateStaging, stateQuarantine, old),
+		cleanHome(root, StagingName, QuarantineName, old))
 }
 
-func cleanHome(dir, staging, quarantine string) error {
+// cleanHome removes the sessions for which which returns true.
+func cleanHome(dir, staging, quarantine string, which func(name string, fi fs.FileInfo) bool) error {
 	home, err := os.OpenRoot(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -259,10 +273,23 @@ func cleanHome(dir, staging, quarantine string) error {
 		return fmt.Errorf("remove leftovers: %w", err)
 	}
 	a := &area{root: home, home: home, staging: staging, quarantine: quarantine}
+	kept := false
 	for _, s := range sessions {
-		if err := a.cleanSession(path.Join(staging, s)); err != nil {
-			return fmt.Errorf("remove leftovers in %s: %w", a.path(path.Join(staging, s)), err)
+		name := path.Join(staging, s)
+		fi, err := home.Lstat(name)
+		if err == nil && !which(s, fi) {
+			kept = true
+			continue
 		}
+		if err == nil {
+			err = a.cleanSession(name)
+		}
+		if err != nil {
+			return fmt.Errorf("remove leftovers in %s: %w", a.path(name), err)
+		}
+	}
+	if kept {
+		return nil
 	}
 	if err := home.Remove(staging); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove leftovers: %w", err)
@@ -270,37 +297,26 @@ func cleanHome(dir, staging, quarantine string) error {
 	return durable.SyncIn(home, ".")
 }
 
-// cleanSession removes one session, once it has saved what is not ours in it:
-// an entry whose inode is not the one that its name says came here by an
-// exchange.
+// cleanSession removes one session, once it has saved what is not ours in it.
 func (a *area) cleanSession(session string) error {
-	var names []string
-	top, err := a.home.Lstat(session)
-	if err == nil && top.IsDir() {
-		names, err = readDir(a.home, session)
-	}
-	if err != nil {
+	if _, err := a.saveExchanged(session); err != nil {
 		return err
 	}
-	for _, n := range names {
-		ino, ok := strings.CutPrefix(n, treePrefix)
-		if !ok {
-			continue
-		}
-		fi, err := a.home.Lstat(path.Join(session, n))
-		if err != nil {
-			return err
-		}
-		if strconv.FormatUint(inode(fi), 10) == ino {
-			continue
-		}
-		as, err := a.home.ReadFile(path.Join(session, nameFile))
-		if err != nil || checkName(string(as)) != nil {
-			as = []byte(path.Base(session))
-		}
-		if _, err := a.move(a.home, path.Join(session, n), string(as)); err != nil {
-			return err
-		}
-	}
 	return durable.RemoveAllIn(a.home, session)
+}
+
+// cleanElsewhere removes what restores left in the staging directory that is
+// not the one used now.
+func (a *area) cleanElsewhere(root, stateDir string) error {
+	all := func(string, fs.FileInfo) bool { return true }
+	if a.home == a.root {
+		return cleanHome(stateDir, stateStaging, stateQuarantine, all)
+	}
+	return cleanHome(root, StagingName, QuarantineName, all)
+}
+
+// cleanHere removes all that is in the staging directory used now.
+func (a *area) cleanHere() error {
+	all := func(string, fs.FileInfo) bool { return true }
+	return cleanHome(a.home.Name(), a.staging, a.quarantine, all)
 }

@@ -117,19 +117,36 @@ func TestCancelAtEveryPoint(t *testing.T) {
 		t.Run(s.name, func(t *testing.T) {
 			f := newFixture(t)
 			f.step(100)
+			need := s.need(t, f)
 			for k, more := 1, true; more; k++ {
 				root := filepath.Join(scratch(t), "ckpts")
 				s.prepare(t, root)
 				o := s.options(f, root)
+				f.faulty.ResetLog()
 				more = cancelAt(t, s, f, o, k)
 				o.test.at = nil
 				if _, err := Run(t.Context(), o); err != nil {
 					t.Fatalf("cancelled at %d: the next restore: %v", k, err)
 				}
 				s.after(t, fmt.Sprintf("cancelled at %d", k), root)
+				if n := f.fetched(); n < need || n > need+testChunk {
+					t.Errorf("cancelled at %d: both asked for %d bytes, one alone for %d", k, n, need)
+				}
 			}
 		})
 	}
+}
+
+// need is how many bytes a restore that nothing ends asks for.
+func (s scene) need(t *testing.T, f *fixture) int64 {
+	t.Helper()
+	root := filepath.Join(scratch(t), "ckpts")
+	s.prepare(t, root)
+	f.faulty.ResetLog()
+	if _, err := Run(t.Context(), s.options(f, root)); err != nil {
+		t.Fatal(err)
+	}
+	return f.fetched()
 }
 
 // cancelAt restores and cancels at the k-th point; it reports false when there
@@ -163,8 +180,8 @@ func cancelAt(t *testing.T, s scene, f *fixture, o Options, k int) bool {
 	if s.otherFS {
 		staging = filepath.Join(o.To, StagingName)
 	}
-	if got := listing(t, staging); len(got) > 0 {
-		t.Errorf("cancelled at %d: leftovers %q", k, got)
+	if got := listing(t, staging); len(got) > 1 {
+		t.Errorf("cancelled at %d: leftovers %q, want what the next restore can use, once", k, got)
 	}
 	return true
 }
@@ -183,6 +200,7 @@ func TestKillAtEveryPoint(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t)
 			f.step(100)
+			need := s.need(t, f)
 			stride := 1
 			if testing.Short() {
 				stride = 5
@@ -203,10 +221,20 @@ func TestKillAtEveryPoint(t *testing.T) {
 				when := fmt.Sprintf("killed at %d", k)
 				s.check(t, when, root)
 				o := s.options(f, root)
+				f.faulty.ResetLog()
 				if _, err := Run(t.Context(), o); err != nil {
 					t.Fatalf("%s: the next restore: %v", when, err)
 				}
 				s.after(t, when, root)
+				var before int64
+				if b, err := os.ReadFile(root + ".asked"); err != nil {
+					t.Fatal(err)
+				} else if _, err := fmt.Sscan(string(b), &before); err != nil {
+					t.Fatal(err)
+				}
+				if n := before + f.fetched(); n < need || n > need+testChunk {
+					t.Errorf("%s: both asked for %d bytes, one alone for %d", when, n, need)
+				}
 			}
 		})
 	}
@@ -223,8 +251,16 @@ func killedChild(t *testing.T, spec string) {
 	f.step(100)
 	o := s.options(f, root)
 	n := 0
+	f.faulty.ResetLog()
+	asked := func() {
+		if err := os.WriteFile(root+".asked", fmt.Append(nil, f.fetched()), 0o600); err != nil {
+			t.Error(err)
+		}
+	}
+	defer asked()
 	o.test.at = func(string) {
 		if n++; n == k {
+			asked()
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 			select {}
 		}

@@ -21,7 +21,7 @@
 //
 // # Places
 //
-//	<state>/staging/<commit>.<token>/      a restore at work; removed by [CleanLeftovers]
+//	<state>/staging/<commit>.<token>/      a restore at work, or what one left that did not end
 //	<state>/quarantine/<name>.<n>          entries that made room, n = 1, 2 …
 //	<root>/.ckptsync-staging/              instead of the first, where the state
 //	<root>/.ckptsync-quarantine/           directory is on another file system
@@ -29,10 +29,22 @@
 // The state directory is beside the root, never inside. When the two are on
 // different file systems (a volume mounted exactly at the root) no rename can
 // lead from one to the other; then the two directories under the root are
-// used. The staging one is gone when [Run] returns. The quarantine one stays
-// if it holds something: to copy hundreds of gigabytes to another disk and
-// then delete the original would be neither quick nor safe, and a rename is
-// both. No layout takes their names for steps; [Reserved] tells them.
+// used. The staging one is gone when [Run] has restored the step. The
+// quarantine one stays if it holds something: to copy hundreds of gigabytes to
+// another disk and then delete the original would be neither quick nor safe,
+// and a rename is both. No layout takes their names for steps; [Reserved] tells
+// them.
+//
+// # Going on
+//
+// A restore that was killed, cancelled, or ended by a store or a full disk
+// leaves its staging, and the next one takes it over: every chunk in it is
+// digested again, whatever may have become of it, and only what is not right is
+// fetched. There is never more than one such staging for long: the next restore
+// takes it over or removes it, whatever its commit; a daemon removes it when it
+// starts ([CleanLeftovers]), and anything that opens the state directory once it
+// is older than [KeepLeftovers] ([CleanStale]). After damage, or when the disk
+// failed to make bytes durable, nothing is left.
 //
 // # Errors
 //

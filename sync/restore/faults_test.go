@@ -123,7 +123,7 @@ func TestO47BodyAlwaysCut(t *testing.T) {
 	if !errors.Is(err, ErrCannotTell) || errors.As(err, &d) {
 		t.Fatalf("error %v, want one that says nothing of damage", err)
 	}
-	wantNoLeftovers(t, f.root)
+	wantEmpty(t, f.root)
 }
 
 func TestStoreErrorsAreNotDamage(t *testing.T) {
@@ -138,7 +138,7 @@ func TestStoreErrorsAreNotDamage(t *testing.T) {
 				if !errors.Is(err, ErrCannotTell) || !errors.Is(err, class) || errors.As(err, &d) {
 					t.Errorf("error %v, want %v as one that cannot tell", err, class)
 				}
-				wantNoLeftovers(t, f.root)
+				wantEmpty(t, f.root)
 			})
 		}
 	}

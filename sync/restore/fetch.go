@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"os"
 	"time"
 
 	"github.com/ckptsync/ckptsync/blob"
@@ -17,12 +16,20 @@ import (
 // retries of the bucket's own decorators.
 const maxTries = 5
 
+// place is where a file is written, and read back.
+type place interface {
+	io.WriterAt
+	io.ReaderAt
+}
+
 // fetcher reads chunks from the bucket and proves them.
 type fetcher struct {
 	id     commit.ID
 	bucket blob.Bucket
 	key    func(object string) string // from the manifest's object to the bucket's key
 	pool   *buffers
+	spare  *buffers // of requests that are made a second time
+	pace   *pace
 	wait   func(ctx context.Context, try int) error
 	count  func(n int64) // told of every byte that came, and of those taken back
 }
@@ -43,7 +50,7 @@ func (e *wrongError) Unwrap() error { return e.err }
 // *DamagedError when the store gave the same wrong answer twice or was wrong
 // to the end, *ArchivedError, *StoreError, an error of writing, or the
 // context's cause.
-func (x *fetcher) chunk(ctx context.Context, f *PlannedFile, i int, out io.WriterAt) error {
+func (x *fetcher) chunk(ctx context.Context, f *PlannedFile, i int, out place) error {
 	signs := map[string]bool{}
 	var last error
 	for try := range maxTries {
@@ -93,29 +100,28 @@ func (x *fetcher) cannotTell(f *PlannedFile, err error) error {
 	return &StoreError{Op: fmt.Sprintf("read %q of commit %s", f.Path, x.id), Err: err}
 }
 
-// once asks for the chunk once. A stream that ends early is errShort.
-func (x *fetcher) once(ctx context.Context, f *PlannedFile, i int, out io.WriterAt) error {
+// stream asks for the chunk once and writes it to out as it comes; a chunk that
+// fits into the buffer only when it has proved right. A stream that ends early
+// is a *shortError. It counts bytes only if it brings all of them, in the end.
+func (x *fetcher) stream(ctx context.Context, f *PlannedFile, i int, out io.WriterAt, buf *buffer, fl *flight) error {
 	off, n := f.Range(i)
-	buf, err := x.pool.get(ctx)
-	if err != nil {
-		return err
-	}
-	defer x.pool.put(buf)
 	body, err := x.bucket.Open(ctx, x.key(f.Object), off, n)
 	if err != nil {
 		return err
 	}
 	defer body.Close()
+	counted := int64(0)
 	put := func(p []byte, at int64) error {
+		err := fl.write(out, p, off+at)
+		counted += int64(len(p))
 		x.count(int64(len(p)))
-		_, err := out.WriteAt(p, off+at)
 		return err
 	}
-	digest, got, err := copyDigest(ctx, put, body, n, buf)
+	digest, got, err := transfer(ctx, put, body, n, f.Digest[i], buf, fl.move)
 	if err == nil && digest == f.Digest[i] {
 		return nil
 	}
-	x.count(-got)
+	x.count(-counted)
 	switch {
 	case err == nil:
 		return &wrongError{sign: digest.String(), reason: fmt.Sprintf("its digest is %s, committed was %s", digest, f.Digest[i])}
@@ -162,33 +168,6 @@ func (x *fetcher) settle(ctx context.Context, f *PlannedFile, i int, err error) 
 			reason: fmt.Sprintf("the object has %d bytes, at least %d were committed", info.Size, off+n)}
 	}
 	return err
-}
-
-// reuse copies chunk i from the local file, verified. It reports false when
-// the local bytes are not (any more) the right ones.
-func (x *fetcher) reuse(ctx context.Context, f *PlannedFile, i int, local *os.File, out io.WriterAt) (bool, error) {
-	if local == nil {
-		return false, nil
-	}
-	off, n := f.Range(i)
-	buf, err := x.pool.get(ctx)
-	if err != nil {
-		return false, err
-	}
-	defer x.pool.put(buf)
-	put := func(p []byte, at int64) error {
-		_, err := out.WriteAt(p, off+at)
-		return err
-	}
-	digest, _, err := copyDigest(ctx, put, io.NewSectionReader(local, off, n), n, buf)
-	if cause := context.Cause(ctx); cause != nil {
-		return false, cause
-	}
-	var werr *writeError
-	if errors.As(err, &werr) {
-		return false, werr.err
-	}
-	return err == nil && digest == f.Digest[i], nil
 }
 
 // backoff waits before a further try: 200 ms, doubled each time, with jitter.

@@ -293,6 +293,20 @@ func wantNoLeftovers(t testing.TB, root string, names ...string) {
 	}
 }
 
+// wantEmpty fails if the root holds anything.
+func wantEmpty(t testing.TB, root string) {
+	t.Helper()
+	if got := listing(t, root); len(got) > 0 {
+		t.Errorf("root holds %q", got)
+	}
+}
+
+// sessions are the stagings that restores have left.
+func sessions(t testing.TB, root string) []string {
+	t.Helper()
+	return listing(t, filepath.Join(DefaultStateDir(root), stateStaging))
+}
+
 func listing(t testing.TB, dir string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)

@@ -4,13 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path"
-	"sync"
 
-	"github.com/zeebo/blake3"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
@@ -142,12 +139,12 @@ func digestFile(ctx context.Context, root *os.Root, name string, f *commit.File,
 	right := make([]bool, len(f.Digest))
 	for i := range right {
 		off, n := p.Range(i)
-		got, read, err := copyDigest(ctx, nil, io.NewSectionReader(local, off, n), n, buf)
-		count(read)
-		if cause := context.Cause(ctx); cause != nil {
-			return nil, cause
+		ok, err := hasDigest(ctx, local, off, n, f.Digest[i], buf)
+		if err != nil {
+			return nil, err
 		}
-		right[i] = err == nil && got == f.Digest[i]
+		right[i] = ok
+		count(n)
 	}
 	return right, nil
 }
@@ -169,75 +166,3 @@ func openRegular(root *os.Root, name string) (*os.File, error) {
 	}
 	return f, nil
 }
-
-// copyDigest reads exactly n bytes from r, through buf, passes them to put
-// (which may be nil) with their offset, and returns their digest and how many
-// came. Fewer than n is io.ErrUnexpectedEOF; an error of put is a *writeError.
-func copyDigest(ctx context.Context, put func(p []byte, off int64) error, r io.Reader, n int64, buf []byte) (d commit.Digest, got int64, err error) {
-	h := blake3.New()
-	for got < n {
-		if err := context.Cause(ctx); err != nil {
-			return d, got, err
-		}
-		k, err := io.ReadFull(r, buf[:min(n-got, int64(len(buf)))])
-		_, _ = h.Write(buf[:k]) // a hash never fails
-		if put != nil && k > 0 {
-			if werr := put(buf[:k], got); werr != nil {
-				return d, got, &writeError{werr}
-			}
-		}
-		got += int64(k)
-		if errors.Is(err, io.EOF) {
-			err = io.ErrUnexpectedEOF
-		}
-		if err != nil {
-			return d, got, err
-		}
-	}
-	h.Sum(d[:0])
-	return d, got, nil
-}
-
-// writeError marks an error of the local disk among those of a transfer.
-type writeError struct{ err error }
-
-func (e *writeError) Error() string { return e.err.Error() }
-func (e *writeError) Unwrap() error { return e.err }
-
-// buffers is a fixed number of buffers, made when first needed: the memory
-// that a restore takes for data in flight.
-type buffers struct {
-	n    int
-	free chan []byte
-	mu   sync.Mutex
-	made int
-}
-
-// bufferSize is the size of one buffer, bytes.
-const bufferSize = 1 << 20
-
-func newBuffers(n int) *buffers { return &buffers{n: n, free: make(chan []byte, n)} }
-
-// get returns a buffer, waiting for one if all are out.
-func (b *buffers) get(ctx context.Context) ([]byte, error) {
-	select {
-	case buf := <-b.free:
-		return buf, nil
-	default:
-	}
-	b.mu.Lock()
-	if b.made < b.n {
-		b.made++
-		b.mu.Unlock()
-		return make([]byte, bufferSize), nil
-	}
-	b.mu.Unlock()
-	select {
-	case buf := <-b.free:
-		return buf, nil
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-}
-
-func (b *buffers) put(buf []byte) { b.free <- buf }

@@ -143,17 +143,19 @@ func statfs(dir string) (space, error) {
 	return s, nil
 }
 
-// checkSpace refuses, with numbers, a plan that the disk has no room for.
-func checkSpace(o *Options, a *area, p *Plan) error {
+// checkSpace refuses, with numbers, a plan that the disk has no room for. held
+// is what files that will be taken over, so many, have of it already.
+func checkSpace(o *Options, a *area, p *Plan, held int64, files int) error {
 	free, err := freeSpace(o, a)
 	if err != nil {
 		return fmt.Errorf("look for free space: %w", err)
 	}
-	if p.Space > free.bytes {
-		return &SpaceError{Dir: a.home.Name(), Need: p.Space, Free: free.bytes}
+	need := max(p.Space-held, 0)
+	if need > free.bytes {
+		return &SpaceError{Dir: a.home.Name(), Need: need, Free: free.bytes}
 	}
-	if n := p.entries(); free.files >= 0 && n > free.files {
-		return &SpaceError{Dir: a.home.Name(), Need: p.Space, Free: free.bytes, NeedFiles: n, FreeFiles: free.files}
+	if n := p.entries() - int64(files); free.files >= 0 && n > free.files {
+		return &SpaceError{Dir: a.home.Name(), Need: need, Free: free.bytes, NeedFiles: n, FreeFiles: free.files}
 	}
 	return nil
 }

@@ -62,3 +62,19 @@ func inode(fi fs.FileInfo) uint64 {
 	}
 	return 0
 }
+
+// links is how many names fi's inode has; 0 where that is unknown.
+func links(fi fs.FileInfo) uint64 {
+	if st, ok := fi.Sys().(*syscall.Stat_t); ok {
+		return uint64(st.Nlink) //nolint:unconvert // the type differs between systems
+	}
+	return 0
+}
+
+// allocated is how many bytes of disk fi takes.
+func allocated(fi fs.FileInfo) int64 {
+	if st, ok := fi.Sys().(*syscall.Stat_t); ok {
+		return st.Blocks * 512
+	}
+	return 0
+}

@@ -42,6 +42,10 @@ type Options struct {
 	// byte is changed, and what names another place is warned of.
 	Rewrite *Rewrite
 
+	// Direct writes past the page cache, where the file system can: for steps
+	// that nobody reads next, or that are larger than memory.
+	Direct bool
+
 	Concurrency  int   // ranges in flight; 0: DefaultConcurrency
 	MemoryBudget int64 // bytes for data in flight; lowers Concurrency if need be; 0: DefaultMemoryBudget
 	Logger       *slog.Logger
@@ -58,6 +62,7 @@ type testHooks struct {
 	at         func(op string)                  // called before each change of the disk, never twice at a time
 	wait       func(context.Context, int) error // instead of backoff
 	free       func(dir string) (space, error)  // instead of statfs
+	syncfs     func(*os.File) error             // instead of syncfs(2), on any file system
 	noExchange bool                             // as if the file system could not
 	otherFS    bool                             // as if the state directory were on another file system
 }

@@ -35,16 +35,16 @@ func Run(ctx context.Context, o Options) (Result, error) {
 // options that are complete.
 func runLoaded(ctx context.Context, o *Options, step *loaded) (Result, error) {
 	start := time.Now()
-	o.at("clean")
-	if err := CleanLeftovers(o.To, o.StateDir); err != nil {
-		return Result{}, err
-	}
 	tree := step.Tree
 	a, err := openArea(o.To, o.StateDir, tree.Name, o.test)
 	if err != nil {
 		return Result{}, fmt.Errorf("restore commit %s: %w", o.ID, err)
 	}
 	defer a.close()
+	o.at("clean")
+	if err := a.cleanElsewhere(o.To, o.StateDir); err != nil {
+		return Result{}, err
+	}
 	r := &runner{o: o, area: a, tree: tree, owner: privileged(), pool: newBuffers(o.Concurrency)}
 	r.describe(step)
 	err = stillThere(ctx, o, r.run(ctx))
@@ -63,7 +63,9 @@ type runner struct {
 	plan  *Plan
 	owner bool
 	pool  *buffers
+	left  *takeover
 	sess  *session // nil until something has to be written
+	begun bool     // the session holds the step, or what there is of it
 
 	mu   sync.Mutex
 	now  Progress
@@ -109,12 +111,15 @@ func (r *runner) run(ctx context.Context) error {
 			return err
 		}
 	} else if err := r.bring(ctx); err != nil {
-		return errors.Join(err, r.close())
+		return errors.Join(err, r.abandon(ctx, err))
 	}
 	if err := r.pointers(ctx); err != nil {
 		return errors.Join(err, r.close())
 	}
 	if err := r.close(); err != nil {
+		return err
+	}
+	if err := r.area.cleanHere(); err != nil {
 		return err
 	}
 	if w := r.o.Rewrite; w != nil && len(r.res.Rewritten) == 0 {
@@ -126,18 +131,22 @@ func (r *runner) run(ctx context.Context) error {
 }
 
 // bring builds the step in staging and puts it in place.
-func (r *runner) bring(ctx context.Context) error {
+func (r *runner) bring(ctx context.Context) (err error) {
+	if r.left, err = r.area.findLeftovers(r.tree.ID, r.plan); err != nil {
+		return err
+	}
 	r.o.at("space")
-	if err := checkSpace(r.o, r.area, r.plan); err != nil {
+	if err := r.makeRoom(); err != nil {
 		return err
 	}
 	if err := r.open(); err != nil {
 		return err
 	}
+	r.begun = true
 	r.phase(PhaseFetch)
 	r.advance(Progress{Done: r.plan.Holes})
 	s := r.stager()
-	s.whole = r.rewrite
+	s.left, s.whole = r.left, r.rewrite
 	if err := s.build(ctx); err != nil {
 		return err
 	}
@@ -145,6 +154,7 @@ func (r *runner) bring(ctx context.Context) error {
 	if err := context.Cause(ctx); err != nil {
 		return err
 	}
+	r.begun = false
 	moved, err := s.place(&r.tree.Entries[0])
 	r.res.Quarantined = append(r.res.Quarantined, moved...)
 	if err != nil {
@@ -155,6 +165,19 @@ func (r *runner) bring(ctx context.Context) error {
 	r.res.Fetched = r.now.Fetched
 	r.res.Reused = r.plan.Bytes - r.now.Fetched
 	return nil
+}
+
+// makeRoom looks for free space, and gives up what was left by restores of
+// other commits if there is not enough.
+func (r *runner) makeRoom() error {
+	err := checkSpace(r.o, r.area, r.plan, r.left.held, len(r.left.files))
+	if err == nil || !r.left.others() {
+		return err
+	}
+	if err := r.left.drop(r.plan); err != nil {
+		return err
+	}
+	return checkSpace(r.o, r.area, r.plan, r.left.held, len(r.left.files))
 }
 
 // pointers writes the pointer files that are not right yet.
@@ -192,6 +215,21 @@ func (r *runner) open() (err error) {
 	return nil
 }
 
+// abandon ends a session that did not come to its end: what it has brought
+// stays for the next restore, if that may use it.
+func (r *runner) abandon(ctx context.Context, err error) error {
+	r.mu.Lock()
+	brought := r.now.Done > r.plan.Holes
+	r.mu.Unlock()
+	if r.sess == nil || !r.begun || !brought || !resumable(context.Cause(ctx) != nil, err) {
+		return r.close()
+	}
+	r.o.at("close")
+	r.sess.dir.Close()
+	r.sess = nil
+	return nil
+}
+
 // close removes the session, if there is one.
 func (r *runner) close() error {
 	if r.sess == nil {
@@ -212,7 +250,8 @@ func (r *runner) stager() *stager {
 		o: r.o, plan: r.plan, sess: r.sess, owner: r.owner, warn: r.warn,
 		moved: func(n int64) { r.advance(Progress{Done: n}) },
 		fetch: &fetcher{
-			id: r.tree.ID, bucket: r.o.Store.Bucket(), key: r.o.Store.Key, pool: r.pool, wait: wait,
+			id: r.tree.ID, bucket: r.o.Store.Bucket(), key: r.o.Store.Key, wait: wait,
+			pool: r.pool, spare: newBuffers(hedgesAtOnce), pace: &pace{},
 			count: func(n int64) { r.advance(Progress{Done: n, Fetched: n}) },
 		},
 	}

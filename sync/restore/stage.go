@@ -6,10 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path"
-	"sync"
-	"sync/atomic"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/ckptsync/ckptsync/blob/durable"
 	"github.com/ckptsync/ckptsync/commit"
@@ -61,11 +57,14 @@ type stager struct {
 	o     *Options
 	plan  *Plan
 	sess  *session
+	left  *takeover // of earlier restores; may be nil
 	fetch *fetcher
 	owner bool
 	warn  func(string)
-	moved func(reused int64) // told of bytes that came from local files
-	whole func() error       // called when every file is whole and verified; may be nil
+	moved func(n int64) // told of bytes that were on this machine
+	whole func() error  // called when every file is whole and verified; may be nil
+
+	sync *fsSync // nil: each file and directory is made durable by itself
 }
 
 // staged is the place of an entry below the session.
@@ -74,18 +73,31 @@ func staged(rel string) string { return path.Join(treeName, rel) }
 // build makes everything but the rename: directories, links, files with their
 // bytes, then owners, modes and times, all durable.
 func (s *stager) build(ctx context.Context) error {
-	if err := s.skeleton(ctx); err != nil {
+	var err error
+	if s.sync, err = s.syncAtOnce(); err != nil {
 		return s.explain(err)
 	}
-	if err := s.files(ctx); err != nil {
-		return s.explain(err)
-	}
-	if s.whole != nil {
-		if err := s.whole(); err != nil {
+	defer s.sync.close()
+	for _, step := range []func(context.Context) error{s.skeleton, s.takeOver, s.files, s.rewrite, s.finish, s.durable} {
+		if err := step(ctx); err != nil {
 			return s.explain(err)
 		}
 	}
-	return s.explain(s.finish(ctx))
+	return nil
+}
+
+func (s *stager) takeOver(context.Context) error {
+	if s.left == nil {
+		return nil
+	}
+	return s.left.into(s.sess, s.o.at)
+}
+
+func (s *stager) rewrite(context.Context) error {
+	if s.whole == nil {
+		return nil
+	}
+	return s.whole()
 }
 
 // skeleton makes directories, open to us alone for now, and links.
@@ -106,154 +118,6 @@ func (s *stager) skeleton(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// fileJob is a file that is being written.
-type fileJob struct {
-	f     *PlannedFile
-	out   *os.File
-	local *os.File // the file of the same path in the root; nil if it is of no use
-	left  atomic.Int64
-	once  sync.Once
-}
-
-func (j *fileJob) close() (err error) {
-	j.once.Do(func() {
-		err = j.out.Close()
-		if j.local != nil {
-			j.local.Close()
-		}
-	})
-	return err
-}
-
-// files brings all chunks of all files, many at once. A file is opened when
-// its first chunk is due, and finished by whoever brings its last one.
-func (s *stager) files(ctx context.Context) error {
-	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(s.o.Concurrency)
-	var jobs []*fileJob
-	err := func() error {
-		for i := range s.plan.Files {
-			if err := context.Cause(gctx); err != nil {
-				return err
-			}
-			j, err := s.open(&s.plan.Files[i])
-			if err != nil {
-				return err
-			}
-			jobs = append(jobs, j)
-			if j.left.Load() == 0 {
-				g.Go(func() error { return s.finishFile(j) })
-			}
-			for c, src := range j.f.Source {
-				if src != Hole {
-					g.Go(func() error { return s.chunk(gctx, j, c) })
-				}
-			}
-		}
-		return nil
-	}()
-	// An error of a worker comes first: the loop may only have seen its echo.
-	werr := g.Wait()
-	for _, j := range jobs {
-		if cerr := j.close(); err == nil && werr == nil {
-			err = cerr
-		}
-	}
-	if werr != nil {
-		return werr
-	}
-	return err
-}
-
-// open creates a file in staging, reserves its space, and leaves its holes.
-func (s *stager) open(f *PlannedFile) (*fileJob, error) {
-	s.o.at("create")
-	out, err := s.sess.dir.OpenFile(staged(f.Rel), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	j := &fileJob{f: f, out: out}
-	reuse := false
-	for c, src := range f.Source {
-		if src == Hole {
-			continue
-		}
-		j.left.Add(1)
-		reuse = reuse || src == Reuse
-		if c > 0 && f.Source[c-1] != Hole {
-			continue // part of a run that is reserved already
-		}
-		if err := reserve(out, f, c); err != nil {
-			_ = j.close() // the file goes with the staging
-			return nil, err
-		}
-	}
-	if err := out.Truncate(f.Size); err != nil {
-		_ = j.close()
-		return nil, err
-	}
-	if reuse {
-		// Without it the chunks are fetched instead.
-		j.local, _ = openRegular(s.sess.area.root, path.Join(s.plan.Name, f.Rel))
-	}
-	return j, nil
-}
-
-// reserve allocates the run of chunks without holes that begins at c. Where
-// the file system cannot, the blocks are taken when they are written.
-func reserve(out *os.File, f *PlannedFile, c int) error {
-	off, n := f.Range(c)
-	for c++; c < len(f.Source) && f.Source[c] != Hole; c++ {
-		_, more := f.Range(c)
-		n += more
-	}
-	_, err := allocate(out, off, n)
-	return err
-}
-
-// chunk brings one chunk and, if it was the file's last, finishes the file.
-func (s *stager) chunk(ctx context.Context, j *fileJob, c int) error {
-	if err := context.Cause(ctx); err != nil {
-		return err
-	}
-	s.o.at("chunk")
-	done := false
-	if j.f.Source[c] == Reuse {
-		var err error
-		if done, err = s.fetch.reuse(ctx, j.f, c, j.local, j.out); err != nil {
-			return err
-		}
-		if done {
-			_, n := j.f.Range(c)
-			s.moved(n)
-		}
-	}
-	if !done {
-		if err := s.fetch.chunk(ctx, j.f, c, j.out); err != nil {
-			return err
-		}
-	}
-	if j.left.Add(-1) > 0 {
-		return nil
-	}
-	return s.finishFile(j)
-}
-
-// finishFile gives a file its owner, mode and time, and makes it durable.
-func (s *stager) finishFile(j *fileJob) error {
-	s.o.at("finish")
-	if err := s.setMeta(j.out, &j.f.Entry, j.f.Mode); err != nil {
-		return err
-	}
-	if err := setTime(s.sess.dir, staged(j.f.Rel), j.f.MTime); err != nil {
-		return err
-	}
-	if err := j.out.Sync(); err != nil {
-		return err
-	}
-	return j.close()
 }
 
 // finish does links, then directories, the deepest first: a directory's time
@@ -279,7 +143,7 @@ func (s *stager) finish(ctx context.Context) error {
 			return err
 		}
 	}
-	return durable.SyncIn(s.sess.dir, ".")
+	return nil
 }
 
 func (s *stager) finishDir(e *Entry) error {
@@ -300,5 +164,8 @@ func (s *stager) finishDir(e *Entry) error {
 			return err
 		}
 	}
-	return durable.SyncOpenDir(d)
+	if s.sync != nil {
+		return nil
+	}
+	return failedSync(durable.SyncOpenDir(d))
 }
