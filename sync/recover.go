@@ -85,6 +85,9 @@ func (e *Engine) Restore(ctx context.Context, o RestoreOptions) (Restored, error
 	if err := e.begin(*drawn); err != nil {
 		return res, err
 	}
+	if err := restore.CleanLeftovers(e.cfg.Root, e.cfg.StateDir); err != nil {
+		return res, err // which a restore that failed left, if nothing was brought back now
+	}
 	if o.From != "" {
 		return res, nil // its objects are another run's
 	}
