@@ -110,10 +110,10 @@ func New(cfg Config) (*Engine, error) {
 	return e, nil
 }
 
-// open reads the local state and takes up holds, and removes what a killed
-// restore left.
+// open reads the local state and takes up holds, and removes what an old
+// restore left that did not come to its end.
 func (e *Engine) open() error {
-	if err := restore.CleanLeftovers(e.cfg.Root, e.cfg.StateDir); err != nil {
+	if err := restore.CleanStale(e.cfg.Root, e.cfg.StateDir); err != nil {
 		return err
 	}
 	st, aside, err := loadState(e.cfg.StateDir)
