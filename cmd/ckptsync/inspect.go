@@ -22,6 +22,8 @@ type inspectJSON struct {
 	Root    string         `json:"root"`
 	Steps   []inspectStep  `json:"steps"`
 	Ignored []inspectOther `json:"ignored"`
+
+	hint string // what root to use instead, if another is better
 }
 
 type inspectStep struct {
@@ -78,9 +80,12 @@ written, no store is asked, and no file is executed or unpickled.`,
 			for _, text := range found.never() {
 				a.term.Hint("%s", text)
 			}
+			if found.hint != "" {
+				a.term.Hint("%s", found.hint)
+			}
 			return a.term.JSON(found)
 		}
-		return a.printInspect(found, layouts)
+		return a.printInspect(found)
 	}
 	return cmd
 }
@@ -124,6 +129,7 @@ func inspect(root string, layouts []layout.Layout) (*inspectJSON, error) {
 	}
 	fsys, finder := os.DirFS(root), layout.NewFinder(layouts...)
 	var found layout.Found
+	var hint string
 	if s, ok := layout.RootStep(os.DirFS(filepath.Dir(root)), filepath.Base(root), layouts); ok {
 		fsys, found.Steps = os.DirFS(filepath.Dir(root)), []layout.Step{s} // the whole directory is one run
 	} else {
@@ -131,8 +137,11 @@ func inspect(root string, layouts []layout.Layout) (*inspectJSON, error) {
 		if found, err = finder.Find(fsys); err != nil {
 			return nil, fmt.Errorf("inspect %s: %w", root, err)
 		}
+		if len(found.Steps) == 0 {
+			hint = finder.Elsewhere(root, os.DirFS)
+		}
 	}
-	out := &inspectJSON{Root: root, Steps: []inspectStep{}, Ignored: []inspectOther{}}
+	out := &inspectJSON{Root: root, Steps: []inspectStep{}, Ignored: []inspectOther{}, hint: hint}
 	var newer []*layout.Verdict
 	for _, s := range slices.Backward(found.Steps) {
 		out.Steps = append(out.Steps, judge(fsys, finder, s, &newer))
@@ -178,10 +187,8 @@ func judge(fsys fs.FS, finder *layout.Finder, s layout.Step, newer *[]*layout.Ve
 	return out
 }
 
-func (a *app) printInspect(in *inspectJSON, layouts []layout.Layout) error {
+func (a *app) printInspect(in *inspectJSON) error {
 	tb := a.term.Table(">STEP", "NAME", "STATE", "RESUME", ">FILES", ">SIZE", "LAYOUT")
-	var whole, exact int
-	newest := ""
 	for _, s := range in.Steps {
 		state := term.S(term.Good, s.State)
 		if s.State != complete {
@@ -189,13 +196,6 @@ func (a *app) printInspect(in *inspectJSON, layouts []layout.Layout) error {
 		}
 		tb.Row(term.C(s.Step), term.C(s.Name), state, resumeCell(commit.Resume(s.Resume)), term.C(s.Files), term.C(term.Bytes(s.Bytes)), term.C(s.Layout))
 		notes(tb, s)
-		if s.State == complete {
-			whole++
-			if s.Resume == string(commit.ResumeExact) {
-				exact++
-				newest = s.Name
-			}
-		}
 	}
 	if err := tb.Flush(); err != nil {
 		return err
@@ -210,14 +210,35 @@ func (a *app) printInspect(in *inspectJSON, layouts []layout.Layout) error {
 			return err
 		}
 	}
+	if err := a.term.Printf(term.Plain, "%s", in.sum()); err != nil || in.hint == "" {
+		return err
+	}
+	return a.term.Printf(term.Warn, "%s", in.hint)
+}
+
+// sum says in one line what is there.
+func (in *inspectJSON) sum() string {
 	if len(in.Steps) == 0 {
-		return a.term.Printf(term.Plain, "%s: no steps%s", in.Root, stepHint(in.Root, layouts))
+		return in.Root + ": no steps"
 	}
-	last := fmt.Sprintf("%s under %s: %d complete, %d of them for an exact resume", term.Count(len(in.Steps), "step"), in.Root, whole, exact)
-	if newest != "" {
-		last += "; the newest of those is " + newest
+	whole, exact, newest := 0, 0, ""
+	for _, s := range in.Steps {
+		if s.State != complete {
+			continue
+		}
+		if whole++; s.Resume == string(commit.ResumeExact) {
+			exact++
+			newest = s.Name
+		}
 	}
-	return a.term.Printf(term.Plain, "%s", last)
+	text := fmt.Sprintf("%s under %s: %d complete", term.Count(len(in.Steps), "step"), in.Root, whole)
+	switch {
+	case exact > 0:
+		text += fmt.Sprintf(", %d for an exact resume; the newest of those is %s", exact, newest)
+	case whole > 0:
+		text += ", none of them known to resume exactly"
+	}
+	return text
 }
 
 func notes(tb *term.Table, s inspectStep) {
@@ -234,14 +255,4 @@ func notes(tb *term.Table, s inspectStep) {
 	for _, w := range s.warnings {
 		tb.Note(term.Dim, w)
 	}
-}
-
-// stepHint helps whoever named a step instead of the directory it is in.
-func stepHint(root string, layouts []layout.Layout) string {
-	for _, l := range layouts {
-		if s, ok := l.Match(filepath.Base(root), true); ok {
-			return fmt.Sprintf("; it looks like a step of layout %s itself: give %s", s.Layout, filepath.Dir(root))
-		}
-	}
-	return ""
 }

@@ -92,6 +92,10 @@ func steps(f *Findings, root string, layouts []layout.Layout) (largest int64) {
 		}
 	}
 	if len(found.Steps) == 0 {
+		if text := finder.Elsewhere(root, os.DirFS); text != "" {
+			f.add("steps", Warn, "none here", text)
+			return 0
+		}
 		f.add("steps", Note, "none yet", "if the trainer has saved already, check --root and --layout: `ckptsync inspect` says what is ignored and why")
 		return 0
 	}

@@ -126,6 +126,14 @@ func TestRoots(t *testing.T) {
 		root, state := tree(t, "notes.txt")
 		only(t, quiet(Root(root, state, mine(t))), "note steps → none yet → inspect")
 	})
+	t.Run("steps elsewhere", func(t *testing.T) {
+		root, state := tree(t, "checkpoint/epoch-1/weights.json", "checkpoint/epoch-2/weights.json")
+		only(t, quiet(Root(root, state, mine(t))), "warn steps → none here → checkpoint holds 2 steps of layout mine: use --root "+filepath.Join(root, "checkpoint"))
+	})
+	t.Run("a step itself", func(t *testing.T) {
+		root, state := tree(t, "epoch-1/weights.json")
+		only(t, quiet(Root(filepath.Join(root, "epoch-1"), state, mine(t))), "warn steps → none here → layout mine itself: use --root "+root)
+	})
 	t.Run("no step, no file", func(t *testing.T) {
 		root, state := tree(t)
 		fs := Root(root, state, mine(t))

@@ -381,6 +381,9 @@ func (w *walk) nearMiss(name string, d fs.DirEntry) {
 			return
 		}
 	}
+	if w.elsewhere(name, d) {
+		return
+	}
 	if w.resembles(name) {
 		var texts []string
 		for _, p := range w.patterns {
@@ -390,6 +393,30 @@ func (w *walk) nearMiss(name string, d fs.DirEntry) {
 		}
 		w.ignore(name, "is no step: its name is not %s", strings.Join(unique(texts), " or "))
 	}
+}
+
+// elsewhere gives a notice, once for each directory, where what is in it would
+// be steps if that were the root.
+func (w *walk) elsewhere(name string, d fs.DirEntry) bool {
+	parts := strings.Split(name, "/")
+	for i, p := range w.patterns {
+		if p == nil || p.literal == "" || p.depth >= len(parts) {
+			continue
+		}
+		l := w.layouts[i]
+		dir, rest := path.Join(parts[:len(parts)-p.depth]...), path.Join(parts[len(parts)-p.depth:]...)
+		if _, fits, err := p.match(rest); !fits || err != nil {
+			continue
+		}
+		if _, ok := l.Match(rest, d.IsDir()); !ok {
+			continue
+		}
+		if last := len(w.found.Ignored) - 1; last < 0 || w.found.Ignored[last].Path != dir {
+			w.ignore(dir, "is no step; what it holds (%s) would be steps of layout %s if it were the root", rest, l.Name())
+		}
+		return true
+	}
+	return false
 }
 
 func fileKind(mode fs.FileMode) string {

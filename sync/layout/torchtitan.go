@@ -160,7 +160,7 @@ func (j *judge) hfShards(dir string) []string {
 // which is written last, and each rank's shards, beside which nothing is.
 func (j *judge) hfWriter() {
 	j.v.Strength, j.v.Settle = Weak, DefaultWeakSettle
-	j.v.Resume, j.v.Missing = commit.ResumeWeights, []string{"an optimizer: these are weights for other programs"}
+	j.v.Resume, j.v.Missing = commit.ResumeWeights, []string{"an optimizer"}
 	sharded := "."
 	if j.hasDir("sharded") {
 		sharded = "sharded"
