@@ -3,19 +3,14 @@ package s3blob
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"io"
 	"net"
 	"net/http"
 	"sync"
-	"time"
+	"sync/atomic"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 )
-
-// errStalled is what a request fails with on which no byte moved.
-var errStalled = errors.New("stalled: no byte moved")
 
 // newHTTPClient returns the client that all requests of a handle share:
 // HTTP/1.1 only (HTTP/2 costs half as much CPU again and puts all parts on one
@@ -50,7 +45,34 @@ var blocks = sync.Pool{New: func() any { b := make([]byte, blockSize); return &b
 
 // blockConn sends bodies in large blocks, and what is in memory from where it
 // is; net/http itself copies blocks of 32 KiB.
-type blockConn struct{ net.Conn }
+type blockConn struct {
+	net.Conn
+	passed atomic.Uint64 // bytes that went through Read and Write
+}
+
+// Read implements io.Reader.
+func (c *blockConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.passed.Add(uint64(max(n, 0)))
+	return n, err
+}
+
+// Write implements io.Writer.
+func (c *blockConn) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	c.passed.Add(uint64(max(n, 0)))
+	return n, err
+}
+
+// moved is a number that grows whenever bytes move on the wire, and whether
+// bytes are on their way that the other side has not acknowledged. Where the
+// system does not say, it counts what the program handed over.
+func (c *blockConn) moved() (n uint64, owes bool) {
+	if n, owes, ok := wire(c.Conn); ok {
+		return n, owes
+	}
+	return c.passed.Load(), false
+}
 
 // ReadFrom implements io.ReaderFrom, which net/http uses to send a body.
 func (c *blockConn) ReadFrom(r io.Reader) (n int64, err error) {
@@ -98,99 +120,4 @@ func (c *blockConn) sendMemory(l *io.LimitedReader, req *watchedRequest) (n int6
 		}
 	}
 	return n, nil
-}
-
-// watchdog is an aws.HTTPClient that ends requests that stall: on which, for
-// the time limit, no byte of either body and no answer came. A slow request
-// that moves is left alone, and so is one whose caller does not read.
-type watchdog struct {
-	next  aws.HTTPClient
-	limit time.Duration
-}
-
-// patienceKey is the context key of another limit for one request.
-type patienceKey struct{}
-
-// withPatience lets the store think for d before it answers.
-func withPatience(ctx context.Context, d time.Duration) context.Context {
-	return context.WithValue(ctx, patienceKey{}, d)
-}
-
-// Do implements aws.HTTPClient.
-func (w *watchdog) Do(req *http.Request) (*http.Response, error) {
-	limit := w.limit
-	if d, ok := req.Context().Value(patienceKey{}).(time.Duration); ok {
-		limit = max(limit, d)
-	}
-	ctx, cancel := context.WithCancelCause(req.Context())
-	watch := &watch{cancel: cancel, limit: limit}
-	watch.timer = time.AfterFunc(limit, func() { cancel(errStalled) })
-	req = req.WithContext(ctx)
-	if req.Body != nil && req.Body != http.NoBody {
-		source, _ := req.Context().Value(bodyKey{}).(*body)
-		req.Body = &watchedRequest{ReadCloser: req.Body, watch: watch, source: source}
-	}
-	resp, err := w.next.Do(req)
-	if err != nil {
-		watch.timer.Stop()
-		cancel(nil)
-		return resp, err
-	}
-	watch.timer.Stop()
-	resp.Body = &watchedResponse{ReadCloser: resp.Body, watch: watch}
-	return resp, nil
-}
-
-// watch is the watchdog of one request.
-type watch struct {
-	cancel context.CancelCauseFunc
-	timer  *time.Timer
-	limit  time.Duration
-}
-
-// bodyKey is the context key of the body of a request: the SDK wraps it, and
-// would hide that it is in memory.
-type bodyKey struct{}
-
-// watchedRequest is a body being sent.
-type watchedRequest struct {
-	io.ReadCloser
-	watch  *watch
-	source *body // what ReadCloser reads; nil if unknown
-}
-
-// memory reports whether take works.
-func (r *watchedRequest) memory() bool { return r.source != nil && r.source.memory() }
-
-// take is body.take.
-func (r *watchedRequest) take(n int64) (p []byte, release func(), err error) {
-	p, release, err = r.source.take(n)
-	r.watch.timer.Reset(r.watch.limit)
-	return p, release, err
-}
-
-func (r *watchedRequest) Read(p []byte) (int, error) {
-	n, err := r.ReadCloser.Read(p)
-	r.watch.timer.Reset(r.watch.limit)
-	return n, err
-}
-
-// watchedResponse is a body being received; the timer runs only during Read.
-type watchedResponse struct {
-	io.ReadCloser
-	watch *watch
-}
-
-func (r *watchedResponse) Read(p []byte) (int, error) {
-	r.watch.timer.Reset(r.watch.limit)
-	n, err := r.ReadCloser.Read(p)
-	r.watch.timer.Stop()
-	return n, err
-}
-
-func (r *watchedResponse) Close() error {
-	err := r.ReadCloser.Close()
-	r.watch.timer.Stop()
-	r.watch.cancel(nil)
-	return err
 }

@@ -1,0 +1,245 @@
+package s3blob
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ckptsync/ckptsync/blob"
+	"github.com/ckptsync/ckptsync/blob/retryblob"
+)
+
+// narrow is a listener on whose connections little fits into the kernel, and
+// whose answers dribble out, piece by piece.
+type narrow struct {
+	net.Listener
+	piece int
+	pause time.Duration
+}
+
+func (l narrow) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	if t, ok := c.(*net.TCPConn); ok {
+		err = t.SetReadBuffer(256 << 10)
+	}
+	return dribbler{c, l}, err
+}
+
+type dribbler struct {
+	net.Conn
+	l narrow
+}
+
+func (c dribbler) Write(p []byte) (n int, err error) {
+	for n < len(p) && err == nil {
+		var m int
+		if n > 0 {
+			time.Sleep(c.l.pause)
+		}
+		m, err = c.Conn.Write(p[n:min(n+c.l.piece, len(p))])
+		n += m
+	}
+	return n, err
+}
+
+// narrowServer serves over narrow connections; the client trusts it, and watches.
+func narrowServer(t *testing.T, secure bool, limit time.Duration, h http.HandlerFunc) (url string, client *watchdog) {
+	t.Helper()
+	s := httptest.NewUnstartedServer(h)
+	s.Listener = narrow{s.Listener, 1 << 10, limit / 4}
+	c := newHTTPClient(4)
+	if secure {
+		s.StartTLS()
+		pool := x509.NewCertPool()
+		pool.AddCert(s.Certificate())
+		c = c.WithTransportOptions(func(tr *http.Transport) {
+			tr.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+		})
+	} else {
+		s.Start()
+	}
+	t.Cleanup(s.Close)
+	return s.URL, &watchdog{next: c, limit: limit}
+}
+
+func request(t *testing.T, method, url string, body io.Reader) *http.Request {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, url, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return req
+}
+
+// TestSlowAnswerIsNotStalled: what moves piece by piece goes on, also where a
+// Read yields nothing before a whole TLS record has come.
+func TestSlowAnswerIsNotStalled(t *testing.T) {
+	for name, secure := range map[string]bool{"http": false, "https": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url, client := narrowServer(t, secure, 400*time.Millisecond, func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Length", "20480")
+				w.Write(make([]byte, 20480))
+			})
+			start := time.Now()
+			resp, err := client.Do(request(t, http.MethodGet, url, nil))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			if n, err := io.Copy(io.Discard, resp.Body); err != nil || n != 20480 {
+				t.Errorf("read %d bytes, %v", n, err)
+			}
+			if d := time.Since(start); d < 4*client.limit {
+				t.Errorf("it took %v only", d)
+			}
+		})
+	}
+}
+
+// TestSlowUploadIsNotStalled: neither while a block waits for the kernel, nor
+// after the last one, while the kernel still sends what it has taken.
+func TestSlowUploadIsNotStalled(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux says what has left the kernel")
+	}
+	for name, secure := range map[string]bool{"http": false, "https": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			const limit, size = 400 * time.Millisecond, 8 << 20 // more than the kernel takes at once
+			url, client := narrowServer(t, secure, limit, func(_ http.ResponseWriter, r *http.Request) {
+				buf := make([]byte, size/40)
+				for {
+					if _, err := io.ReadFull(r.Body, buf); err != nil {
+						return
+					}
+					time.Sleep(limit / 4)
+				}
+			})
+			start := time.Now()
+			resp, err := client.Do(request(t, http.MethodPut, url, bytes.NewReader(make([]byte, size))))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			if d := time.Since(start); d < (answerFactor+2)*limit {
+				t.Errorf("it took %v only", d)
+			}
+		})
+	}
+}
+
+// TestSlowSourceIsNotStalled: whoever limits the bandwidth does not break the
+// connection.
+func TestSlowSourceIsNotStalled(t *testing.T) {
+	const limit = 300 * time.Millisecond
+	f := newFake(t)
+	b := f.open("", Options{Stall: limit})
+	src := pausing{content(2 << 20), 3 * limit}
+	crc := blob.CRC32C(src.Bytes)
+	if _, err := b.Put(t.Context(), "k", src, &blob.PutOptions{CRC32C: &crc}); err != nil {
+		t.Fatal(err)
+	}
+	f.wantStored("k", src.Bytes)
+}
+
+// pausing is a source that yields nothing for a while in its middle.
+type pausing struct {
+	blob.Bytes
+	pause time.Duration
+}
+
+func (p pausing) ReadAt(b []byte, off int64) (int, error) {
+	if off <= p.Size()/2 && off+int64(len(b)) > p.Size()/2 {
+		time.Sleep(p.pause)
+	}
+	return p.Bytes.ReadAt(b, off)
+}
+
+// TestAnswerIsGivenLonger: a store that has all of a request may think for longer
+// than a stall, and not for ever.
+func TestAnswerIsGivenLonger(t *testing.T) {
+	const limit = 300 * time.Millisecond
+	for _, method := range []string{http.MethodGet, http.MethodPut} {
+		for think, want := range map[time.Duration]string{2 * limit: "", 20 * answerFactor * limit: "no answer for 1.2s"} {
+			t.Run(method+think.String(), func(t *testing.T) {
+				t.Parallel()
+				url, client := narrowServer(t, false, limit, func(_ http.ResponseWriter, r *http.Request) {
+					io.Copy(io.Discard, r.Body)
+					select {
+					case <-time.After(think):
+					case <-r.Context().Done():
+					}
+				})
+				var body io.Reader
+				if method == http.MethodPut {
+					body = strings.NewReader("content")
+				}
+				resp, err := client.Do(request(t, method, url, body))
+				if err == nil {
+					resp.Body.Close()
+				}
+				if (err == nil) != (want == "") || err != nil && (!errors.Is(err, errStalled) || !strings.Contains(err.Error(), want)) {
+					t.Errorf("%v, want %q", err, want)
+				}
+			})
+		}
+	}
+}
+
+// TestStalledGoesOnElsewhere: the next try takes another connection.
+func TestStalledGoesOnElsewhere(t *testing.T) {
+	f := newFake(t)
+	end := make(chan struct{})
+	t.Cleanup(func() { close(end) })
+	var mu sync.Mutex
+	remotes := map[string]bool{}
+	f.early = func(c *call) bool {
+		mu.Lock()
+		stall := len(remotes) == 0
+		remotes[c.R.RemoteAddr] = true
+		mu.Unlock()
+		if stall {
+			<-end
+		}
+		return stall
+	}
+	inner := f.open("", Options{Stall: 150 * time.Millisecond})
+	b := retryblob.New(inner, &retryblob.Options{Initial: time.Millisecond})
+	body := content(4 << 20)
+	if _, err := b.Put(t.Context(), "k", body, nil); err != nil {
+		t.Fatal(err)
+	}
+	f.wantStored("k", body)
+	if len(remotes) < 2 {
+		t.Errorf("it was tried again on the connection that had stalled: %v", remotes)
+	}
+}
+
+// TestCanceledIsNotStalled: the caller's own end is not taken for a stall.
+func TestCanceledIsNotStalled(t *testing.T) {
+	url, client := narrowServer(t, false, 50*time.Millisecond, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(20*time.Millisecond, cancel)
+	resp, err := client.Do(request(t, http.MethodGet, url, nil).WithContext(ctx))
+	if err == nil {
+		resp.Body.Close()
+	}
+	if !errors.Is(err, context.Canceled) || errors.Is(err, errStalled) {
+		t.Error(err)
+	}
+}
