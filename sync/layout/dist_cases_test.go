@@ -385,7 +385,7 @@ func TestDCPReasons(t *testing.T) {
 func TestTorchtitanItems(t *testing.T) {
 	fsys := fstest.MapFS{}
 	put(fsys, "step-5", 0, layouttest.DCPFiles("", layouttest.DCPSave{World: 2, Keys: dcpKeys[:5]}))
-	v := judgeAuto(t, fsys, "step-5")
+	v := judge(t, named(t, "torchtitan"), fsys, "step-5")
 	if d := cmp.Diff([]string{"dataloader", "train_state"}, v.Missing); d != "" || v.Resume != commit.ResumeUnknown {
 		t.Error(d, v.Resume)
 	}
@@ -395,6 +395,47 @@ func TestTorchtitanItems(t *testing.T) {
 	steps, ignored := names(auto(t, fsys))
 	if d := cmp.Diff([]string{"step-5"}, steps); d != "" || len(ignored) != 6 {
 		t.Error(d, ignored)
+	}
+}
+
+// A name that torchtitan and others use says little: the items tell, and of
+// those that hold a model alone the steps beside them.
+func TestTorchtitanOrDCP(t *testing.T) {
+	fsys := fstest.MapFS{}
+	step := func(n int, keys ...string) {
+		put(fsys, fmt.Sprintf("step-%d", n), time.Duration(n)*time.Minute, layouttest.DCPFiles("", layouttest.DCPSave{World: 2, Keys: keys}))
+	}
+	layouts := func() string {
+		f := layout.NewFinder(layout.Builtins()...)
+		var out []string
+		for range 2 { // the second time from memory
+			found, err := f.Find(fsys)
+			if err != nil || len(found.Ignored) > 0 {
+				t.Fatal(found, err)
+			}
+			out = nil
+			for _, s := range found.Steps {
+				out = append(out, s.Layout)
+			}
+		}
+		return strings.Join(out, " ")
+	}
+	own := []string{"model.w", "optimizer.state.w.exp_avg", "lr_scheduler.last_epoch", "train_state.step"}
+	step(1, own...)
+	step(2, own[:1]...)
+	fsys["step-3/__0_0.distcp"] = &fstest.MapFile{Data: []byte("x")} // being written
+	fsys["step-4"] = &fstest.MapFile{Mode: fs.ModeDir | 0o755}
+	if got := layouts(); got != "dcp dcp dcp dcp" {
+		t.Errorf("steps of one's own: %s", got)
+	}
+	delete(fsys, "step-4")
+	step(4, dcpKeys...)
+	if got := layouts(); got != "torchtitan torchtitan torchtitan torchtitan" {
+		t.Errorf("steps beside one of torchtitan: %s", got)
+	}
+	fsys = fstest.MapFS{"step-4": {Mode: fs.ModeDir | 0o755}}
+	if got := layouts(); got != "torchtitan" {
+		t.Errorf("nothing in it yet: %s", got)
 	}
 }
 

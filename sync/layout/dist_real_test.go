@@ -22,14 +22,14 @@ var realDist = map[string]struct {
 	// The only save there: no other has what it lacks.
 	"accelerate/bin": {layout: "accelerate", resume: "exact", optional: []string{"optimizer.bin", "scheduler.bin", "custom_*"}},
 	"accelerate/ddp": {layout: "accelerate", resume: "exact"},
-	// They keep no dataloader among the items.
-	"dcp/async": {layout: "torchtitan", resume: "unknown"},
-	"dcp/ddp":   {layout: "torchtitan", resume: "unknown"},
-	"dcp/fsdp2": {layout: "torchtitan", resume: "unknown"},
-	"dcp/ranks": {layout: "torchtitan", resume: "unknown"},
+	// Their steps are called as torchtitan's are, and keep no dataloader.
+	"dcp/async": {layout: "dcp", resume: "unknown"},
+	"dcp/ddp":   {layout: "dcp", resume: "unknown"},
+	"dcp/fsdp2": {layout: "dcp", resume: "unknown"},
+	"dcp/ranks": {layout: "dcp", resume: "unknown"},
 	// Shards say the number of their own rank only: that of the last is missed by nothing.
-	"dcp/hf":              {layout: "torchtitan", resume: "weights-only", optional: []string{"shard-00002-*"}},
-	"dcp/hf-consolidated": {layout: "torchtitan", resume: "weights-only", optional: []string{"sharded/shard-00002-*"}},
+	"dcp/hf":              {layout: "dcp", resume: "weights-only", optional: []string{"shard-00002-*"}},
+	"dcp/hf-consolidated": {layout: "dcp", resume: "weights-only", optional: []string{"sharded/shard-00002-*"}},
 }
 
 // copyCase copies a case of testdata, with its mtimes.

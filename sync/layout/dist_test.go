@@ -80,9 +80,10 @@ func distCases() map[string]distCase {
 			resume: commit.ResumeExact, strength: layout.Proof, evidence: []string{".metadata"}},
 		"torchtitan by rank": {layout: "torchtitan", step: "step-5", files: layouttest.DCPFiles("", layouttest.DCPSave{World: 2, Keys: dcpKeys, Ranks: true}),
 			resume: commit.ResumeExact, evidence: []string{"__0.metadata", "__1.metadata"}},
-		"torchtitan's last": {layout: "torchtitan", step: "step-5", files: layouttest.DCPFiles("", layouttest.DCPSave{World: 2, Keys: dcpKeys[:2]}),
+		// Alone, the weights that torchtitan writes last say nothing of whose they are.
+		"torchtitan's last": {layout: "dcp", step: "step-5", files: layouttest.DCPFiles("", layouttest.DCPSave{World: 2, Keys: dcpKeys[:2]}),
 			resume: commit.ResumeWeights, strength: layout.Proof, evidence: []string{".metadata"}},
-		"torchtitan's last for hf": {layout: "torchtitan", step: "step-5", files: hfFinal(), resume: commit.ResumeWeights, strength: layout.Strong,
+		"torchtitan's last for hf": {layout: "dcp", step: "step-5", files: hfFinal(), resume: commit.ResumeWeights, strength: layout.Strong,
 			evidence: []string{"model.safetensors.index.json"}},
 
 		"accelerate": {layout: "accelerate", step: "checkpoints/checkpoint_5", files: layouttest.AccelerateFiles(2, 2), resume: commit.ResumeExact,

@@ -24,7 +24,7 @@ func (f *Finder) At(fsys fs.FS, name string) (Step, bool) {
 	if err != nil {
 		return Step{}, false
 	}
-	w := walk{Finder: f.quiet(), fsys: fsys, unread: map[string]bool{}, passing: map[string]bool{}}
+	w := walk{Finder: f.quiet(), fsys: fsys, unread: map[string]bool{}, passing: map[string]bool{}, sure: map[string]bool{}}
 	w.entry(name, fs.FileInfoToDirEntry(fi))
 	if len(w.found.Steps) == 0 {
 		return Step{}, false
@@ -45,7 +45,7 @@ func (f *Finder) Elsewhere(root string, open func(dir string) fs.FS) string {
 	root = filepath.Clean(root)
 	for up, name := filepath.Dir(root), filepath.Base(root); filepath.IsAbs(root) && up != filepath.Dir(up) && strings.Count(name, "/") < f.depth; {
 		if s, ok := f.At(open(up), name); ok && f.speaks(open(up), s) {
-			return fmt.Sprintf("it looks like a step of layout %s itself: use --root %s", s.Layout, up)
+			return fmt.Sprintf("it looks like a step of layout %s itself: use --root %s", f.among(open(up), s), up)
 		}
 		up, name = filepath.Dir(up), path.Join(filepath.Base(up), name)
 	}
@@ -68,6 +68,17 @@ func (f *Finder) Elsewhere(root string, open func(dir string) fs.FS) string {
 func (f *Finder) speaks(fsys fs.FS, s Step) bool {
 	p, ok := f.Layout(s.Layout).(Prober)
 	return !ok || p.Probe(fsys, s) > Hardly
+}
+
+// among is the layout of a step in the light of those beside it.
+func (f *Finder) among(fsys fs.FS, s Step) string {
+	found, _ := f.quiet().Find(&bounded{FS: fsys, left: elsewhereEntries})
+	for _, other := range found.Steps {
+		if other.Name == s.Name {
+			return other.Layout
+		}
+	}
+	return s.Layout
 }
 
 // belowDir is a directory below the root with steps in it.
@@ -124,7 +135,7 @@ func (f *Finder) stepsIn(fsys fs.FS, dir string) belowDir {
 	}
 	found, _ := f.quiet().Find(sub)
 	for _, s := range found.Steps {
-		if !f.speaks(sub, s) {
+		if !f.speaks(sub, s) && s.Layout != titanName { // whose last step may say nothing
 			continue
 		}
 		out.steps++

@@ -173,13 +173,14 @@ type Found struct {
 // If several names have the same number, the shortest counts, of equally long
 // ones the first in byte order; the others are ignored with a reason.
 func (f *Finder) Find(fsys fs.FS) (Found, error) {
-	w := walk{Finder: f, fsys: fsys, unread: map[string]bool{}, passing: map[string]bool{}}
+	w := walk{Finder: f, fsys: fsys, unread: map[string]bool{}, passing: map[string]bool{}, sure: map[string]bool{}}
 	entries, err := fs.ReadDir(fsys, ".")
 	if err != nil {
 		return Found{}, fmt.Errorf("list the root: %w", err)
 	}
 	w.look(".", entries, 1)
 	f.memo.sweep()
+	w.kin()
 	w.dedupe()
 	slices.SortFunc(w.found.Ignored, func(a, b Ignored) int {
 		return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Reason, b.Reason))
@@ -193,6 +194,7 @@ type walk struct {
 	found   Found
 	unread  map[string]bool // steps whose number could not be read
 	passing map[string]bool // steps whose names yield to others
+	sure    map[string]bool // steps whose content surely is their layout's
 }
 
 func (w *walk) ignore(path, format string, args ...any) {
@@ -221,6 +223,7 @@ func (w *walk) look(dir string, entries []fs.DirEntry, depth int) {
 func (w *walk) entry(name string, d fs.DirEntry) (settled bool) {
 	if d.IsDir() {
 		if l := w.memo.recall(name, d); l != nil {
+			w.sure[name] = true
 			w.add(l, name, true)
 			return true
 		}
@@ -273,6 +276,7 @@ func (w *walk) claim(name string, d fs.DirEntry, claims, doubtful []Layout) bool
 		w.ignore(name, "could be of layout %s: say which with --layout", strings.Join(names, " or "))
 		return true
 	}
+	w.sure[name] = sure
 	if sure && dir {
 		w.memo.remember(name, d, claims[0])
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/ckptsync/ckptsync/commit"
+	"github.com/ckptsync/ckptsync/sync/layout/format"
 )
 
 const (
@@ -43,7 +44,7 @@ func (dcp) Depth() int { return dcpPattern.depth }
 // Match implements Layout.
 func (dcp) Match(name string, dir bool) (Step, bool) {
 	m := dcpStepName.FindStringSubmatch(name)
-	if _, ok := (torchtitan{}).Match(name, dir); !dir || m == nil || ok { // which judges the same
+	if !dir || m == nil {
 		return Step{}, false
 	}
 	return Step{Name: name, Number: digits(m[1]), Dir: true, Layout: dcpName}, true
@@ -66,16 +67,30 @@ func (dcp) Spec() Spec {
 	}
 }
 
-// Probe implements Prober.
+// Probe implements Prober. Of a step that is called as torchtitan's are, what
+// torchtitan's own look did not find to be its is surely this one's.
 func (dcp) Probe(fsys fs.FS, s Step) Likeness {
-	like := Hardly
+	like, done := Hardly, false
+	var index, sharded bool
 	for _, base := range namesIn(fsys, s.Name) {
 		switch {
-		case base == dcpMetadata, rankMetadata.MatchString(base), distcpName.MatchString(base), hfShardName.MatchString(base):
-			like = max(like, Maybe)
+		case base == dcpMetadata, rankMetadata.MatchString(base):
+			like, done = Maybe, true
+		case distcpName.MatchString(base), hfShardName.MatchString(base):
+			like = Maybe
+		case base == hfIndex:
+			index = true
+		case base == "sharded":
+			sharded = true
 		case foreignToDCP[base]:
 			return Hardly
 		}
+	}
+	if index && sharded {
+		like, done = Maybe, true
+	}
+	if _, ok := (torchtitan{}).Match(s.Name, true); ok && done {
+		return Surely
 	}
 	return like
 }
@@ -227,25 +242,75 @@ func (torchtitan) Spec() Spec {
 		Step:        titanPattern.text,
 		AnyOf:       [][]string{{dcpMetadata, "__*.metadata", hfIndex}},
 		Settle:      DefaultSettle,
-		Code: "judged as dcp is; exact resume needs optimizer, lr_scheduler, dataloader and train_state among the items that .metadata names, and with an " +
+		Code: "a step is torchtitan's if dataloader and train_state are among its items, or another step beside it is, else dcp's; judged as dcp is; exact resume needs optimizer, lr_scheduler, dataloader and train_state among the items that .metadata names, and with an " +
 			"optimizer, but without others, what it resumes is not known; a last step in Hugging Face files is weights only",
 	}
 }
 
-// Probe implements Prober.
+// Probe implements Prober. The name says little, since others use it too; what
+// is torchtitan's alone is what it keeps beside the model and the optimizer.
 func (torchtitan) Probe(fsys fs.FS, s Step) Likeness {
-	like := Hardly
+	var files []string
 	for _, base := range namesIn(fsys, s.Name) {
 		switch {
 		case foreignToDCP[base]:
 			return Hardly
-		case base == dcpMetadata, distcpName.MatchString(base), rankMetadata.MatchString(base):
-			like = Surely
-		case base == hfIndex, base == "sharded", hfShardName.MatchString(base):
-			like = max(like, Maybe)
+		case base == dcpMetadata, rankMetadata.MatchString(base) && len(files) < maxRanksAsked:
+			files = append(files, base)
 		}
 	}
-	return like
+	var loader, state bool
+	for _, base := range files {
+		l, s := titanItems(fsys, s, base)
+		if loader, state = loader || l, state || s; loader && state {
+			return Surely
+		}
+	}
+	return Hardly
+}
+
+// maxRanksAsked bounds how many ranks' own metadata are read to tell whose a
+// step is.
+const maxRanksAsked = 64
+
+// titanItems reports whether items that torchtitan keeps are among those that
+// a metadata file names.
+func titanItems(fsys fs.FS, s Step, base string) (loader, state bool) {
+	h, err := (&tree{fsys: fsys, step: s}).open(base)
+	if err != nil {
+		return false, false
+	}
+	defer h.Close()
+	meta, err := format.ReadDCP(h, h.size)
+	if err != nil {
+		return false, false
+	}
+	return meta.Has("dataloader"), meta.Has("train_state")
+}
+
+// kin gives all steps that are called as torchtitan's are to one layout: its
+// own, if one of them is surely its (the last may hold the model alone, by
+// which nobody can tell), else to dcp, if one is that.
+func (w *walk) kin() {
+	var titan, own bool
+	called := func(s Step) bool {
+		_, ok := (torchtitan{}).Match(s.Name, s.Dir)
+		return ok && (s.Layout == titanName || s.Layout == dcpName)
+	}
+	for _, s := range w.found.Steps {
+		titan = titan || s.Layout == titanName && w.sure[s.Name]
+		own = own || s.Layout == dcpName && called(s)
+	}
+	if !titan && !own {
+		return
+	}
+	for i, s := range w.found.Steps {
+		if called(s) && titan {
+			w.found.Steps[i].Layout = titanName
+		} else if called(s) {
+			w.found.Steps[i].Layout = dcpName
+		}
+	}
 }
 
 // titanState are the items besides the model that torchtitan saves.
