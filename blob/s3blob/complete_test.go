@@ -248,3 +248,26 @@ func TestCreateLostAnswer(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestUnknownUploadOnMinIO: a server that makes file names of ids does not like
+// all of them, and says so in words of its own.
+func TestUnknownUploadOnMinIO(t *testing.T) {
+	f := newFake(t)
+	f.on(func(c *call) bool {
+		return c.R.URL.Query().Has("uploadId") && c.fail(400, "XMinioInvalidObjectName")
+	})
+	b := f.open("", Options{})
+	u, err := b.Upload(t.Context(), "k", "an id", &blob.UploadOptions{Size: 1, PartSize: blob.MinPart})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = u.Parts(t.Context())
+	wantClass(t, err, blob.ErrNotExist)
+	if err := u.Abort(t.Context()); err != nil {
+		t.Error(err)
+	}
+	for _, id := range []string{"..", "a/../b", "a/.", "/"} {
+		_, err := b.Upload(t.Context(), "k", id, &blob.UploadOptions{Size: 1, PartSize: blob.MinPart})
+		wantClass(t, err, blob.ErrNotExist)
+	}
+}

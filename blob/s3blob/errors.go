@@ -147,8 +147,8 @@ func (b *Bucket) fail(ctx context.Context, op, key string, err error) *blob.Erro
 	if errors.As(err, &own) {
 		return own
 	}
-	if errors.Is(err, errStalled) {
-		return blob.Errorf(blob.ErrTemporary, op, key, "%w for %s", errStalled, b.stall)
+	if stalled, ok := errors.AsType[*stalledError](err); ok {
+		return blob.Errorf(blob.ErrTemporary, op, key, "%w", stalled)
 	}
 	if a := answerOf(err); a.status != 0 && a.code+a.message != "" || a.status >= 300 {
 		kind := a.class()

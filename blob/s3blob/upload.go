@@ -49,9 +49,11 @@ func (b *Bucket) upload(ctx context.Context, key, id string, opts *blob.UploadOp
 		return nil, err
 	}
 	u := &upload{b: b, key: key, full: full, id: id, opts: *opts}
-	if id != "" && strings.Trim(id, "./") == "" {
-		// No store gives out such an id, but one would take it for a directory.
-		return nil, blob.Errorf(blob.ErrNotExist, "upload", key, "no upload has the id %q", id)
+	for c := range strings.SplitSeq(id, "/") {
+		if id != "" && strings.Trim(c, ".") == "" {
+			// No store gives out such an id, but some would take it for a directory.
+			return nil, blob.Errorf(blob.ErrNotExist, "upload", key, "no upload has the id %q", id)
+		}
 	}
 	if id != "" {
 		return u, blob.ContextError(ctx, "upload", key)
@@ -140,6 +142,9 @@ func (u *upload) Parts(ctx context.Context) ([]blob.Part, error) {
 			Bucket: &u.b.bucket, Key: u.full, UploadId: &u.id, PartNumberMarker: optional(marker), RequestPayer: u.b.requestPayer(),
 		})
 		if err != nil {
+			if u.unknown(err) && ctx.Err() == nil {
+				return nil, blob.Errorf(blob.ErrNotExist, "parts", u.key, "%s", answerOf(err))
+			}
 			return nil, u.b.fail(ctx, "parts", u.key, err)
 		}
 		for _, p := range out.Parts {
@@ -171,8 +176,16 @@ func (u *upload) Abort(ctx context.Context) error {
 	_, err := u.b.client.AbortMultipartUpload(ctx, &s3.AbortMultipartUploadInput{
 		Bucket: &u.b.bucket, Key: u.full, UploadId: &u.id, RequestPayer: u.b.requestPayer(),
 	})
-	if err == nil || answerOf(err).code == "NoSuchUpload" {
+	if err == nil || u.unknown(err) {
 		return nil
 	}
 	return u.b.fail(ctx, "abort", u.key, err)
+}
+
+// unknown reports whether an answer says that the store does not know the
+// upload. MinIO makes a file name of an id that came from elsewhere, and may
+// not like it.
+func (u *upload) unknown(err error) bool {
+	code := answerOf(err).code
+	return code == "NoSuchUpload" || u.token == "" && strings.HasPrefix(code, "XMinioInvalid")
 }
