@@ -53,7 +53,7 @@ committed.`,
 
 // daemon serves every run until ctx is done, and drains.
 func (a *app) daemon(ctx context.Context, es *engines, grace time.Duration) error {
-	now, stop := a.drain()
+	now, stop := a.drain(false)
 	defer stop()
 	var g errgroup.Group
 	for i, e := range es.list {
@@ -83,24 +83,31 @@ func (a *app) daemon(ctx context.Context, es *engines, grace time.Duration) erro
 // lastWord prints the latest resumable step of a run on standard output. That
 // the store cannot be asked any more is no failure of the daemon.
 func (a *app) lastWord(es *engines, i int) {
+	text, err := latest(es, i)
+	if err != nil {
+		es.log.Warn("latest resumable step not known", "run", es.runs[i].Name, "err", err)
+		return
+	}
+	if err := a.term.Printf(term.Plain, "%s", text); err != nil {
+		es.log.Debug("last word", "err", err)
+	}
+}
+
+// latest is one line on the latest resumable step of a run.
+func latest(es *engines, i int) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), lastWordTime)
 	defer cancel()
 	name := es.runs[i].Name
 	st, err := commit.NewStore(es.bucket, name)
 	if err != nil {
-		es.log.Warn("latest resumable step not known", "run", name, "err", err)
-		return
+		return "", err
 	}
 	m, err := latestResumable(ctx, st)
 	switch {
 	case err != nil:
-		es.log.Warn("latest resumable step not known", "run", name, "err", err)
+		return "", err
 	case m == nil:
-		err = a.term.Printf(term.Plain, "run %s: no resumable step", name)
-	default:
-		err = a.term.Printf(term.Plain, "run %s: latest resumable step %d, %s, attempt %d", name, m.Step, m.Name, m.Attempt)
+		return fmt.Sprintf("run %s: no resumable step", name), nil
 	}
-	if err != nil {
-		es.log.Debug("last word", "err", err)
-	}
+	return fmt.Sprintf("run %s: latest resumable step %d, %s, attempt %d", name, m.Step, m.Name, m.Attempt), nil
 }

@@ -71,7 +71,7 @@ func TestSignals(t *testing.T) {
 			}
 		}
 		if drains {
-			now, stop := sig.drain()
+			now, stop := sig.drain(false)
 			defer stop()
 			kill(syscall.SIGTERM)
 			<-sig.ctx.Done()
@@ -95,5 +95,19 @@ func TestSignals(t *testing.T) {
 			t.Errorf("the last signal ends with %d", code)
 		}
 		sig.stop()
+	}
+}
+
+// Whoever has a child must not be ended without it.
+func TestSignalsWithAChild(t *testing.T) {
+	s := &signals{}
+	s.ctx, s.cancel = context.WithCancelCause(t.Context())
+	now, stop := s.drain(true)
+	defer stop()
+	for range 4 {
+		s.handle(&interruptError{signal: syscall.SIGTERM}, func(code int) { t.Errorf("it ended with %d", code) })
+	}
+	if s.ctx.Err() == nil || now.Err() == nil {
+		t.Error("nothing is told of the signals")
 	}
 }

@@ -52,7 +52,8 @@ func mainStatus(args []string, stdout, stderr io.Writer, getenv func(string) str
 // signals is what SIGINT and SIGTERM do. The first cancels ctx, with an
 // *interruptError as its cause. The second ends the program at once: what is
 // committed is committed, and nothing else counts. A command that drains may
-// have it cancel another context instead; then the third ends the program.
+// have it cancel another context instead; then the third ends the program,
+// unless the command has a child, which must not be left behind.
 type signals struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
@@ -61,6 +62,7 @@ type signals struct {
 
 	mu    sync.Mutex
 	later context.CancelCauseFunc // of the second signal; nil: it ends the program
+	child bool                    // no signal ends the program
 }
 
 func catchSignals(parent context.Context, exit func(int)) *signals {
@@ -90,7 +92,9 @@ func (s *signals) handle(err *interruptError, exit func(int)) {
 	}
 	s.mu.Lock()
 	later := s.later
-	s.later = nil
+	if !s.child {
+		s.later = nil
+	}
 	s.mu.Unlock()
 	if later == nil {
 		exit(err.status())
@@ -100,11 +104,11 @@ func (s *signals) handle(err *interruptError, exit func(int)) {
 }
 
 // drain returns the context of a command's last work, which the second signal
-// cancels; stop lets go of it.
-func (s *signals) drain() (now context.Context, stop func()) {
+// cancels; stop lets go of it. With a child no later signal ends the program.
+func (s *signals) drain(child bool) (now context.Context, stop func()) {
 	now, cancel := context.WithCancelCause(context.WithoutCancel(s.ctx))
 	s.mu.Lock()
-	s.later = cancel
+	s.later, s.child = cancel, child
 	s.mu.Unlock()
 	return now, func() { cancel(nil) }
 }

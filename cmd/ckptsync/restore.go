@@ -180,6 +180,18 @@ func (f *restoreFlags) parse() error {
 }
 
 func (a *app) printRestored(res *syncer.Restored, asJSON bool) error {
+	a.hintRestored(res)
+	switch {
+	case res.Nothing:
+		return nil
+	case asJSON:
+		return a.term.JSON(toRestoreJSON(res))
+	}
+	return a.term.Line(res.Path)
+}
+
+// hintRestored says what a restore did, and what it passed over and why.
+func (a *app) hintRestored(res *syncer.Restored) {
 	for _, w := range res.Warnings {
 		a.term.Hint("%s", w)
 	}
@@ -192,15 +204,10 @@ func (a *app) printRestored(res *syncer.Restored, asJSON bool) error {
 	for _, m := range append(res.Quarantined, res.Aside...) {
 		a.term.Hint("%s was moved to %s", m.Name, m.To)
 	}
-	switch {
-	case res.Nothing:
-		return nil
-	case asJSON:
-		return a.term.JSON(toRestoreJSON(res))
+	if !res.Nothing {
+		a.term.Hint("restored step %d of attempt %d: %s in %s, %s of it here already, %s",
+			res.ID.Step, res.ID.Attempt, term.Bytes(res.Bytes), term.Count(res.Files, "file"), term.Bytes(res.Reused), term.Duration(res.Duration))
 	}
-	a.term.Hint("restored step %d of attempt %d: %s in %s, %s of it here already, %s",
-		res.ID.Step, res.ID.Attempt, term.Bytes(res.Bytes), term.Count(res.Files, "file"), term.Bytes(res.Reused), term.Duration(res.Duration))
-	return a.term.Line(res.Path)
 }
 
 func toRestoreJSON(res *syncer.Restored) restoreJSON {

@@ -25,8 +25,8 @@ type app struct {
 
 	// drain tells the signal handler that the command drains after the first
 	// signal: the second one cancels the returned context, only the third ends
-	// the program.
-	drain func() (now context.Context, stop func())
+	// the program, and with a child none does.
+	drain func(child bool) (now context.Context, stop func())
 }
 
 const longHelp = `ckptsync brings whole training checkpoints into an object store, and the newest
@@ -38,7 +38,8 @@ the environment (CKPTSYNC_RUN, CKPTSYNC_STORE, …) and flags; the later wins.
 Exit status: 0 done, 1 failed, 2 wrong usage or configuration, 3 nothing has
 ever been committed, 4 no committed step is usable, 5 could not tell (the store
 cannot be reached or denies access), 6 some steps could not be committed,
-7 damage found, 8 refused (another writer), 130/143 interrupted.`
+7 damage found, 8 refused (another writer), 130/143 interrupted; those of run
+are in its own help.`
 
 func (a *app) rootCmd() *cobra.Command {
 	root := &cobra.Command{
@@ -73,7 +74,7 @@ func (a *app) rootCmd() *cobra.Command {
 	)
 	root.SetHelpCommandGroupID("other")
 	root.AddCommand(
-		a.daemonCmd(), a.restoreCmd(), a.pushCmd(), a.pruneCmd(),
+		a.daemonCmd(), a.runCmd(), a.restoreCmd(), a.pushCmd(), a.pruneCmd(),
 		a.demoCmd(), a.demoTrainerCmd(),
 		a.listCmd(), a.showCmd(), a.resolveCmd(), a.inspectCmd(), a.doctorCmd(), a.layoutsCmd(), a.markCmd(),
 		a.versionCmd(), a.completionCmd(),
