@@ -114,11 +114,22 @@ func (rs *rows) add(line int, b []byte) {
 	}
 }
 
-// newest returns the row of the highest step number, of several the last.
+// newest returns the row of the highest step number, of several the last:
+// among those that training can resume from, if there are such, else among
+// all. A row without a state, which an evaluation leaves, is no progress that
+// could be lost; its higher number must not hide the states that follow.
+//
+// The highest counts, and not the last, because a row may be late (one that is
+// written in the background lands behind its successor's), and training may
+// have gone back by hand: either way the list as it is now, with all its rows,
+// is a revision of the step that it has come to, and so the newest of all.
 func (rs *rows) newest() (best *row, number int64) {
+	state := false
 	for i := range rs.all {
-		if n, ok := rs.all[i].number(); ok && (best == nil || n >= number) {
-			best, number = &rs.all[i], n
+		r := &rs.all[i]
+		n, ok := r.number()
+		if has := r.str("state_path") != ""; ok && (best == nil || has && !state || has == state && n >= number) {
+			best, number, state = r, n, has
 		}
 	}
 	return best, number

@@ -44,7 +44,7 @@ func (tinker) Probe(fsys fs.FS, s Step) Likeness {
 	return like
 }
 
-// Number implements Numberer: the highest step of any row.
+// Number implements Numberer: the highest step that training can resume from.
 func (tinker) Number(fsys fs.FS, s Step) (int64, error) { return rowsNumber(fsys, s) }
 
 func rowsNumber(fsys fs.FS, s Step) (int64, error) {
@@ -64,8 +64,8 @@ func (tinker) Spec() Spec {
 		Kind:        "file",
 		Cumulative:  true,
 		Code: "every line ends in a newline and is an object with a name, or its reader refuses the whole file; the number is the highest " +
-			"batch (else step, else number at the end of the name) of a row; a row with state_path resumes exactly, one with " +
-			"sampler_path alone is weights-only. The newline is proof: it is written after the service has the state. The service " +
+			"batch (else step, else number at the end of the name) of a row with state_path, by which it resumes exactly; without any, that of a " +
+			"row with sampler_path, and then it is weights-only. The newline is proof: it is written after the service has the state. The service " +
 			"deletes a state when its time is over, a rolling one within two hours",
 	}
 }
