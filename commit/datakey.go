@@ -24,7 +24,8 @@ func (s *Store) DataPrefix(id ID, node int, token string) string {
 // hold it:
 //
 //   - '%', control characters, DEL, U+FFFE, U+FFFF and bytes that are not
-//     valid UTF-8 become %XX, byte by byte;
+//     valid UTF-8 become %XX, byte by byte, and so does a backslash, which
+//     Azure takes for a slash;
 //   - a path of which a component then has more than 255 bytes, or whose key
 //     is too long, or that is not clean, becomes ~/<BLAKE3 of the path>;
 //   - a leading component "~" becomes %7E.
@@ -71,7 +72,7 @@ func escape(b *strings.Builder, s string, key bool) {
 		r, n := utf8.DecodeRuneInString(s)
 		bad := r == utf8.RuneError && n == 1 || r == '%'
 		if key {
-			bad = bad || r < 0x20 || r == 0x7f || r == 0xfffe || r == 0xffff
+			bad = bad || r == '\\' || r < 0x20 || r == 0x7f || r == 0xfffe || r == 0xffff
 		}
 		for _, c := range []byte(s[:n]) {
 			if bad {

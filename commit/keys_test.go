@@ -128,7 +128,7 @@ func TestDataKey(t *testing.T) {
 		"epoch=0-val/loss=0.41.ckpt":       "epoch=0-val/loss=0.41.ckpt",
 		"..x/.metadata":                    "..x/.metadata",
 		"x y/é/日本.bin":                     "x y/é/日本.bin",
-		`dev\foldera\file.bin`:             `dev\foldera\file.bin`, // O-28
+		`dev\foldera\file.bin`:             `dev%5Cfoldera%5Cfile.bin`, // O-28: Azure would store it as dev/foldera/file.bin
 		"a+b#c%20.bin":                     "a+b#c%2520.bin",
 		"a\nb\x7f":                         "a%0Ab%7F",
 		"a\xffb":                           "a%FFb",

@@ -38,6 +38,9 @@ type Options struct {
 	// NoPartVersions: replacing a part does not change its ETag when the bytes
 	// are others, so that Complete cannot tell a stale list of parts.
 	NoPartVersions string
+	// OneUploadPerKey: of several uploads of one key only the first to complete
+	// does; the suite proves that the others are told so.
+	OneUploadPerKey string
 	// SkipKeys are keys, of those in Keys, that cannot be stored, with reasons.
 	SkipKeys map[string]string
 	// MaxKey is the longest key that can be used, in bytes, if that is less
@@ -108,7 +111,7 @@ func (s *suite) groups() []group {
 		{s.NoIfAbsent, s.createTests()},
 		{cmp.Or(s.NoIfAbsent, s.NoConcurrentIfAbsent), s.createRaceTests()},
 		{s.NoPlaceholder, s.placeholderTests()},
-		{s.NoUpload, slices.Concat(s.uploadTests(), s.growingTests())},
+		{s.NoUpload, slices.Concat(s.uploadGroup(), s.growingTests())},
 		{cmp.Or(s.NoUpload, s.NoUploadList), s.uploadListTests()},
 		{"", s.noUploadTests()},
 	}

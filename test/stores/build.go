@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
 	"runtime"
@@ -20,15 +21,29 @@ const (
 	versitygwPkg    = versitygwModule + "/cmd/versitygw"
 )
 
+// fakeGCSModule is the command that test/servers pins.
+const fakeGCSModule = "github.com/fsouza/fake-gcs-server"
+
 // BuildVersitygw returns the path of the pinned versitygw binary, building it
 // if the cache does not hold it yet. It may be called by any number of
 // processes at once.
 func BuildVersitygw(ctx context.Context) (string, error) {
+	return buildPinned(ctx, versitygwModule, versitygwPkg)
+}
+
+// BuildFakeGCS is [BuildVersitygw] for fake-gcs-server.
+func BuildFakeGCS(ctx context.Context) (string, error) {
+	return buildPinned(ctx, fakeGCSModule, fakeGCSModule)
+}
+
+// buildPinned returns the path of the binary of pkg, of a module that
+// test/servers pins, building it if the cache does not hold it yet.
+func buildPinned(ctx context.Context, module, pkg string) (string, error) {
 	root, err := moduleRoot()
 	if err != nil {
 		return "", err
 	}
-	version, err := pinned(filepath.Join(root, "test", "servers", "go.mod"), versitygwModule)
+	version, err := pinned(filepath.Join(root, "test", "servers", "go.mod"), module)
 	if err != nil {
 		return "", err
 	}
@@ -36,28 +51,35 @@ func BuildVersitygw(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	bin := filepath.Join(cache, "versitygw-"+version+"-"+runtime.GOOS+"-"+runtime.GOARCH)
-	if ok, err := exists(bin); ok || err != nil {
-		return bin, err
+	bin := filepath.Join(cache, path.Base(pkg)+"-"+version+"-"+runtime.GOOS+"-"+runtime.GOARCH)
+	return once(ctx, bin, func() error { return build(ctx, filepath.Join(root, "test", "servers"), pkg, bin) })
+}
+
+// once returns target, which make makes, whole or not at all, unless it is
+// there.
+func once(ctx context.Context, target string, make func() error) (string, error) {
+	if ok, err := exists(target); ok || err != nil {
+		return target, err
 	}
-	lock := flock.New(bin + ".lock")
+	lock := flock.New(target + ".lock")
 	if _, err := lock.TryLockContext(ctx, lockPoll); err != nil {
 		return "", fmt.Errorf("lock %s: %w", lock.Path(), err)
 	}
 	defer lock.Unlock()
-	if ok, err := exists(bin); ok || err != nil { // another process built it meanwhile
-		return bin, err
+	if ok, err := exists(target); ok || err != nil { // another process made it meanwhile
+		return target, err
 	}
-	return bin, build(ctx, filepath.Join(root, "test", "servers"), versitygwPkg, bin)
+	return target, make()
 }
 
-// build compiles pkg of the module in dir to the file bin, which appears
-// whole or not at all.
-func build(ctx context.Context, dir, pkg, bin string) error {
+// build compiles pkg of the module in dir, with further flags, to the file bin,
+// which appears whole or not at all.
+func build(ctx context.Context, dir, pkg, bin string, flags ...string) error {
 	tmp := fmt.Sprintf("%s.%d.tmp", bin, os.Getpid())
 	defer os.Remove(tmp)
 	var out bytes.Buffer
-	cmd := exec.CommandContext(ctx, "go", "build", "-C", dir, "-o", tmp, pkg)
+	args := append([]string{"build", "-C", dir, "-o", tmp}, flags...)
+	cmd := exec.CommandContext(ctx, "go", append(args, pkg)...)
 	// The tests' own flags (-mod, -tags, GOOS of a cross build) are not the server's.
 	cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=", "GOOS="+runtime.GOOS, "GOARCH="+runtime.GOARCH)
 	cmd.Stdout, cmd.Stderr = &out, &out

@@ -1,5 +1,6 @@
-// Package stores runs real object stores for tests: today versitygw, an S3
-// server over a directory.
+// Package stores runs real object stores for tests: versitygw, an S3 server
+// over a directory; fake-gcs-server, a Google Cloud Storage in memory; and
+// Azurite, Microsoft's own emulator of Azure Blob Storage.
 //
 // The servers are pinned in a Go module of their own, test/servers, so that
 // none of their dependencies reaches the product's go.mod. A server is built
@@ -10,9 +11,12 @@
 //
 //	go run ./test/stores/build
 //
-// Where a server cannot be built, [Versitygw] skips the test with one line
-// that says why and how to get it, or, with CKPTSYNC_REQUIRE_SERVERS=1 (CI),
-// fails it.
+// Azurite is an npm package and needs Node.js; its version is pinned in this
+// package.
+//
+// Where a server cannot be had, [Versitygw], [FakeGCS] and [Azurite] skip the
+// test with one line that says why and how to get it, or, with
+// CKPTSYNC_REQUIRE_SERVERS=1 (CI), fail it.
 //
 // Servers listen on free loopback ports, keep their data in a temporary
 // directory, and are ended by their process id when the test ends.

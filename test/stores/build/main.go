@@ -11,10 +11,17 @@ import (
 )
 
 func main() {
-	bin, err := stores.BuildVersitygw(context.Background())
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
+	failed := false
+	for _, build := range []func(context.Context) (string, error){stores.BuildVersitygw, stores.BuildMinIO, stores.BuildFakeGCS, stores.InstallAzurite} {
+		path, err := build(context.Background())
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			failed = true
+			continue
+		}
+		fmt.Println(path)
+	}
+	if failed {
 		os.Exit(1)
 	}
-	fmt.Println(bin)
 }
