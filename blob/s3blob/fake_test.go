@@ -170,7 +170,7 @@ func (f *fake) serve(w http.ResponseWriter, r *http.Request) {
 
 // forbidden names what this driver must never send.
 func forbidden(r *http.Request) string {
-	for _, h := range []string{"X-Amz-Sdk-Checksum-Algorithm", "X-Amz-Trailer", "X-Amz-Decoded-Content-Length"} {
+	for _, h := range []string{"X-Amz-Sdk-Checksum-Algorithm", "X-Amz-Trailer", "X-Amz-Decoded-Content-Length", "X-Amz-Copy-Source"} {
 		if r.Header.Get(h) != "" {
 			return h
 		}

@@ -319,8 +319,16 @@ func TestO39Archived(t *testing.T) {
 	if _, err := b.Stat(t.Context(), "k"); err != nil {
 		t.Fatal(err)
 	}
-	_, err := b.Open(t.Context(), "k", 0, -1)
-	wantClass(t, err, blob.ErrArchived)
+	if got, err := keysOf(t, b, ""); err != nil || len(got) != 1 {
+		t.Fatalf("listed %q, %v", got, err)
+	}
+	for _, n := range []int64{-1, 4} {
+		_, err := b.Open(t.Context(), "k", 0, n)
+		wantClass(t, err, blob.ErrArchived)
+		if !strings.Contains(err.Error(), "InvalidObjectState") || !strings.Contains(err.Error(), "restore the object from its storage class first") {
+			t.Errorf("error %q does not say what to do", err)
+		}
+	}
 }
 
 // TestNoBucketIsNotEmpty: nothing that is missing but the key itself may look
@@ -389,9 +397,9 @@ func TestNoSuchBucketIsDenied(t *testing.T) {
 	}
 }
 
-// TestIfNoneMatchUnsupported: 501 is an answer, never a reason to strip the
+// TestO17IfNoneMatchUnsupported: 501 is an answer, never a reason to strip the
 // header and go on.
-func TestIfNoneMatchUnsupported(t *testing.T) {
+func TestO17IfNoneMatchUnsupported(t *testing.T) {
 	for _, warm := range []bool{false, true} {
 		f := newFake(t)
 		f.on(func(c *call) bool { return c.R.Header.Get("If-None-Match") != "" && c.fail(501, "NotImplemented") })

@@ -118,9 +118,7 @@ func (b *Bucket) putInParts(ctx context.Context, key string, src blob.Source, op
 	if opts.IfAbsent {
 		return blob.Info{}, blob.Errorf(blob.ErrUnsupported, "put", key, "create-if-absent of more than %d bytes", int64(maxPut))
 	}
-	size := src.Size()
-	part := max(int64(hugePart), (size+blob.MaxParts-1)/blob.MaxParts)
-	up, err := b.upload(ctx, key, "", &blob.UploadOptions{Size: size, PartSize: part})
+	up, err := b.upload(ctx, key, "", &blob.UploadOptions{Size: src.Size(), PartSize: partSize(src.Size(), hugePart, blob.MaxParts)})
 	if err != nil {
 		return blob.Info{}, err
 	}
@@ -131,6 +129,10 @@ func (b *Bucket) putInParts(ctx context.Context, key string, src blob.Source, op
 	}
 	return info, nil
 }
+
+// partSize is how large parts must be, at least least bytes, so that most of
+// them suffice.
+func partSize(size, least, most int64) int64 { return max(least, (size+most-1)/most) }
 
 // all sends the whole of src in parts and completes the upload.
 func (u *upload) all(ctx context.Context, src blob.Source, want *uint32) (blob.Info, error) {
