@@ -4,7 +4,6 @@ import (
 	"context"
 	"os"
 	"path"
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -255,11 +254,20 @@ func (s *stager) finishFile(j *job) error {
 
 // addOffers adds the places on this machine where chunks of the file may be.
 func (s *stager) addOffers(j *job) {
-	if slices.Contains(j.f.Source, Reuse) {
+	if j.f.reuses() {
 		// Without it the chunks are fetched instead.
-		if local, err := openRegular(s.sess.area.root, path.Join(s.plan.Place, j.f.Rel)); err == nil {
+		if local, err := openRegular(s.sess.area.root, path.Join(s.plan.Name, j.f.Rel)); err == nil {
 			j.offers = append(j.offers, &offer{f: j.f, file: local, known: func(c int) bool { return j.f.Source[c] == Reuse }})
 		}
 	}
-	s.addNeighbours(j)
+}
+
+// reuses reports whether a chunk is in the local file of the same path.
+func (f *PlannedFile) reuses() bool {
+	for _, src := range f.Source {
+		if src == Reuse {
+			return true
+		}
+	}
+	return false
 }

@@ -17,7 +17,6 @@ type offer struct {
 	inPlace bool           // it is the file in staging itself
 	sure    bool           // most of what is written in it is right: it is not given up
 	known   func(int) bool // says which chunks are right, if that was found out before
-	from    *neighbour     // the step that it is of; may be nil
 
 	probe        sync.Once
 	mu           sync.Mutex
@@ -37,7 +36,7 @@ func (o *offer) close() {
 
 // worth reports whether chunk c may be in the offer. The first time it looks at
 // the first and a middle chunk: if both are wrong, the file is another.
-func (o *offer) worth(ctx context.Context, c int, pool *buffers, at func(string)) (bool, error) {
+func (o *offer) worth(ctx context.Context, c int, pool *buffers) (bool, error) {
 	if o.known != nil {
 		return o.known(c), nil
 	}
@@ -48,19 +47,15 @@ func (o *offer) worth(ctx context.Context, c int, pool *buffers, at func(string)
 	if o.sure {
 		return true, nil
 	}
-	if o.from.hopeless() {
-		return false, nil
-	}
 	var err error
-	o.probe.Do(func() { err = o.look(ctx, pool, at) })
+	o.probe.Do(func() { err = o.look(ctx, pool) })
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return err == nil && !o.dead, err
 }
 
 // look is the probe.
-func (o *offer) look(ctx context.Context, pool *buffers, at func(string)) error {
-	at("look")
+func (o *offer) look(ctx context.Context, pool *buffers) error {
 	buf, err := pool.get(ctx)
 	if err != nil {
 		return err
@@ -68,15 +63,10 @@ func (o *offer) look(ctx context.Context, pool *buffers, at func(string)) error 
 	defer pool.put(buf)
 	for _, c := range slices.Compact([]int{0, len(o.f.Source) / 2}) {
 		off, n := o.f.Range(c)
-		ok, err := hasDigest(ctx, o.file, off, n, o.f.Digest[c], buf)
-		if ok {
-			o.from.tell(true)
-		}
-		if ok || err != nil {
+		if ok, err := hasDigest(ctx, o.file, off, n, o.f.Digest[c], buf); ok || err != nil {
 			return err
 		}
 	}
-	o.from.tell(false)
 	o.mu.Lock()
 	o.dead = true
 	o.mu.Unlock()
@@ -100,7 +90,7 @@ func (o *offer) tell(ok bool) {
 // offered brings chunk c from this machine, if it is there.
 func (s *stager) offered(ctx context.Context, j *job, c int) (bool, error) {
 	for _, o := range j.offers {
-		worth, err := o.worth(ctx, c, s.fetch.pool, s.o.at)
+		worth, err := o.worth(ctx, c, s.fetch.pool)
 		if err != nil {
 			return false, err
 		}

@@ -57,8 +57,7 @@ type stager struct {
 	o     *Options
 	plan  *Plan
 	sess  *session
-	left  *takeover    // of earlier restores; may be nil
-	near  []*neighbour // other steps on this machine
+	left  *takeover // of earlier restores; may be nil
 	fetch *fetcher
 	owner bool
 	warn  func(string)
