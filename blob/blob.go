@@ -120,7 +120,8 @@ type PutOptions struct {
 }
 
 // UploadOptions describe an upload in parts; they are the same for the call
-// that begins it and for every one that continues it.
+// that begins it and for every one that continues it. Who knows of an upload
+// only by its listing, and wants to abort it, says SizeUnknown and MinPart.
 type UploadOptions struct {
 	Size     int64 // of the whole object, bytes, or SizeUnknown
 	PartSize int64 // of every part but the last, bytes; at least MinPart

@@ -87,17 +87,29 @@ func (s *Store) AbortUnder(ctx context.Context, id ID) (int, error) {
 		if err != nil {
 			return n, fmt.Errorf("run %s: %w", s.run, err)
 		}
-		up, err := s.b.Upload(ctx, u.Key, u.ID, &blob.UploadOptions{Size: blob.SizeUnknown, PartSize: blob.MinPart})
-		if errors.Is(err, blob.ErrNotExist) {
-			continue
-		}
-		if err == nil {
-			err = up.Abort(ctx)
-		}
+		done, err := s.AbortUpload(ctx, u)
 		if err != nil {
-			return n, fmt.Errorf("give up an unfinished upload: %w", err)
+			return n, err
 		}
-		n++
+		if done {
+			n++
+		}
 	}
 	return n, nil
+}
+
+// AbortUpload forgets one of the run's uploads in parts. False without an error:
+// it is over already.
+func (s *Store) AbortUpload(ctx context.Context, u blob.UnfinishedUpload) (bool, error) {
+	up, err := s.b.Upload(ctx, u.Key, u.ID, &blob.UploadOptions{Size: blob.SizeUnknown, PartSize: blob.MinPart})
+	if errors.Is(err, blob.ErrNotExist) {
+		return false, nil
+	}
+	if err == nil {
+		err = up.Abort(ctx)
+	}
+	if err != nil {
+		return false, fmt.Errorf("give up an unfinished upload: %w", err)
+	}
+	return true, nil
 }

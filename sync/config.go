@@ -39,7 +39,10 @@ type Config struct {
 	Memory       int64         // default 128 MiB; of file content in memory
 	KeepHolds    int           // default 2; holds of steps that the trainer deleted already
 	Host         string        // default the host's name; for people only
-	Retention    *Retention    // which commits a daemon lets go; nil: none
+	// StaleUploads is how old, by the store's clock, an upload in parts must be
+	// that nobody will end, before it is given up; default 24 h.
+	StaleUploads time.Duration
+	Retention    *Retention // which commits a daemon lets go; nil: none
 
 	Log      *slog.Logger // default discards
 	Reporter Reporter     // default LogReporter
@@ -72,6 +75,7 @@ func (c *Config) setDefaults() error {
 	c.Concurrency = cmp.Or(c.Concurrency, 8)
 	c.Memory = cmp.Or(c.Memory, 128<<20)
 	c.KeepHolds = cmp.Or(c.KeepHolds, 2)
+	c.StaleUploads = cmp.Or(c.StaleUploads, 24*time.Hour)
 	if c.Host == "" {
 		c.Host, _ = os.Hostname() // for people only; empty is fine
 	}

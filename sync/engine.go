@@ -42,6 +42,7 @@ type Engine struct {
 	unmarked  map[int64]sealed // what was sealed and not committed yet, by step number
 	lender    *lender          // whose objects the next commit may name
 	remarked  time.Time
+	tidied    time.Time
 	probed    bool
 
 	mu sync.Mutex // guards what follows

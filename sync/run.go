@@ -71,6 +71,7 @@ func (e *Engine) Push(ctx context.Context) ([]Outcome, error) {
 		}
 		wait := e.untilSettled(p.patient(e))
 		if wait < 0 {
+			e.tidy(ctx)
 			return moved.outcomes(), nil
 		}
 		select {
@@ -246,6 +247,7 @@ func (e *Engine) publishLoop(ctx, work context.Context, kick <-chan struct{}) er
 		if work.Err() != nil {
 			return context.Cause(work)
 		}
+		e.tidy(ctx)
 		select {
 		case <-ctx.Done():
 			return nil

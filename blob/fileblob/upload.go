@@ -84,6 +84,10 @@ func (b *Bucket) Upload(ctx context.Context, key, id string, opts *blob.UploadOp
 	if err != nil {
 		return nil, err
 	}
+	if *opts == (blob.UploadOptions{Size: blob.SizeUnknown, PartSize: blob.MinPart}) {
+		u.opts = blob.UploadOptions{Size: m.Size, PartSize: m.PartSize} // to be aborted
+		return u, nil
+	}
 	if m.Size != opts.Size || m.PartSize != opts.PartSize {
 		return nil, blob.Errorf(blob.ErrUnsupported, "upload", key,
 			"it was begun with %d bytes in parts of %d, not %d in parts of %d", m.Size, m.PartSize, opts.Size, opts.PartSize)
