@@ -16,12 +16,14 @@ import (
 	"github.com/ckptsync/ckptsync/blob/durable"
 )
 
-// The two entries that a restore may make under a root whose state directory
-// is on another file system. Nothing takes them for steps: they begin with a
-// dot, hold no digits, and layouts match names exactly.
+// The entries that a restore may make under a root: the first two where the
+// state directory is on another file system, the third for selections of files.
+// Nothing takes them for steps: they begin with a dot, hold no digits, and
+// layouts pass over them.
 const (
 	StagingName    = ".ckptsync-staging"
 	QuarantineName = ".ckptsync-quarantine"
+	PartialName    = ".ckptsync-partial"
 )
 
 // The same two in the state directory.
@@ -32,7 +34,9 @@ const (
 
 // Reserved reports whether name, one component of a path, is an entry of ours
 // under a root: whoever scans a root passes over it.
-func Reserved(name string) bool { return name == StagingName || name == QuarantineName }
+func Reserved(name string) bool {
+	return name == StagingName || name == QuarantineName || name == PartialName
+}
 
 // Moved is an entry that was moved to the quarantine.
 type Moved struct {

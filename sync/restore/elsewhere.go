@@ -45,7 +45,7 @@ func (r *runner) warnElsewhere() {
 	for i := range r.plan.Files {
 		f := &r.plan.Files[i]
 		if r.small(f) {
-			if text, err := readSmall(r.area.root, f.Path); err == nil && !strings.Contains(text, "\x00") {
+			if text, err := readSmall(r.area.root, path.Join(r.plan.Place, f.Rel)); err == nil && !strings.Contains(text, "\x00") {
 				look(f.Path, text)
 			}
 		}

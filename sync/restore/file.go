@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -254,20 +255,11 @@ func (s *stager) finishFile(j *job) error {
 
 // addOffers adds the places on this machine where chunks of the file may be.
 func (s *stager) addOffers(j *job) {
-	if j.f.reuses() {
+	if slices.Contains(j.f.Source, Reuse) {
 		// Without it the chunks are fetched instead.
-		if local, err := openRegular(s.sess.area.root, path.Join(s.plan.Name, j.f.Rel)); err == nil {
+		if local, err := openRegular(s.sess.area.root, path.Join(s.plan.Place, j.f.Rel)); err == nil {
 			j.offers = append(j.offers, &offer{f: j.f, file: local, known: func(c int) bool { return j.f.Source[c] == Reuse }})
 		}
 	}
-}
-
-// reuses reports whether a chunk is in the local file of the same path.
-func (f *PlannedFile) reuses() bool {
-	for _, src := range f.Source {
-		if src == Reuse {
-			return true
-		}
-	}
-	return false
+	s.addNeighbours(j)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"golang.org/x/sync/errgroup"
 
@@ -21,6 +22,9 @@ type loaded struct {
 // merge makes the tree, or refuses the commit.
 func (l *loaded) merge(sel Selection) (err error) {
 	l.Tree, err = NewTree(l.Marker, l.Manifests, sel)
+	if err == nil && sel.Partial() && !slices.ContainsFunc(l.Tree.Entries, func(e Entry) bool { return e.Type != commit.TypeDir }) {
+		err = fmt.Errorf("no file of commit %s is chosen by --include %q and --exclude %q: 'ckptsync show %d' lists them", l.Marker.ID, sel.Include, sel.Exclude, l.Marker.Step)
+	}
 	return err
 }
 

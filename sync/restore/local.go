@@ -20,7 +20,7 @@ import (
 // as not there. count is told of every byte digested, by many goroutines.
 func inspect(ctx context.Context, root *os.Root, t *Tree, pool *buffers, count func(int64)) (*Local, error) {
 	l := &Local{Entries: map[string]LocalEntry{}}
-	top, err := root.Lstat(t.Name)
+	top, err := root.Lstat(t.Place)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENOTDIR):
 		return l, nil
@@ -28,7 +28,7 @@ func inspect(ctx context.Context, root *os.Root, t *Tree, pool *buffers, count f
 		return nil, fmt.Errorf("look at the step's place: %w", err)
 	}
 	l.Exists = true
-	if err := l.walk(ctx, root, t.Name, ".", top); err != nil {
+	if err := l.walk(ctx, root, t.Place, ".", top); err != nil {
 		return nil, err
 	}
 	return l, l.digest(ctx, root, t, pool, count)
@@ -105,7 +105,7 @@ func (l *Local) digest(ctx context.Context, root *os.Root, t *Tree, pool *buffer
 			continue
 		}
 		g.Go(func() (err error) {
-			right[i], err = digestFile(ctx, root, path.Join(t.Name, want.Rel), &want.File, pool, count)
+			right[i], err = digestFile(ctx, root, path.Join(t.Place, want.Rel), &want.File, pool, count)
 			return err
 		})
 	}

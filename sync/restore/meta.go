@@ -49,7 +49,7 @@ func (s *stager) fixInPlace(root *os.Root, l *Local) error {
 		if !differs(e, &le, s.owner) {
 			return nil
 		}
-		name := path.Join(s.plan.Name, e.Rel)
+		name := path.Join(s.plan.Place, e.Rel)
 		if s.owner && (e.UID != le.UID || e.GID != le.GID) {
 			if err := root.Lchown(name, e.UID, e.GID); err != nil {
 				s.warn(fmt.Sprintf("the owner of some entries could not be restored: %v", errors.Unwrap(err)))

@@ -151,7 +151,8 @@ func TestRootIsAMountPoint(t *testing.T) {
 	if err != nil || len(moved) != 1 || moved[0].To != filepath.Join(root, QuarantineName, "checkpoint-100.2") {
 		t.Errorf("moved %v, %v", moved, err)
 	}
-	f.faulty.Add(dataRule("big.bin", blobtest.Flip(1)))
+	o.ID = f.step(7, dir("checkpoint-7"), file("checkpoint-7/w", noise(7, testChunk)))
+	f.faulty.Add(dataRule("w", blobtest.Flip(1)))
 	if _, err := Run(t.Context(), o); err == nil {
 		t.Error("no error")
 	}

@@ -17,6 +17,7 @@ type offer struct {
 	inPlace bool           // it is the file in staging itself
 	sure    bool           // most of what is written in it is right: it is not given up
 	known   func(int) bool // says which chunks are right, if that was found out before
+	from    *neighbour     // the step that it is of; may be nil
 
 	probe        sync.Once
 	mu           sync.Mutex
@@ -36,7 +37,7 @@ func (o *offer) close() {
 
 // worth reports whether chunk c may be in the offer. The first time it looks at
 // the first and a middle chunk: if both are wrong, the file is another.
-func (o *offer) worth(ctx context.Context, c int, pool *buffers) (bool, error) {
+func (o *offer) worth(ctx context.Context, c int, pool *buffers, at func(string)) (bool, error) {
 	if o.known != nil {
 		return o.known(c), nil
 	}
@@ -47,15 +48,19 @@ func (o *offer) worth(ctx context.Context, c int, pool *buffers) (bool, error) {
 	if o.sure {
 		return true, nil
 	}
+	if o.from.hopeless() {
+		return false, nil
+	}
 	var err error
-	o.probe.Do(func() { err = o.look(ctx, pool) })
+	o.probe.Do(func() { err = o.look(ctx, pool, at) })
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return err == nil && !o.dead, err
 }
 
 // look is the probe.
-func (o *offer) look(ctx context.Context, pool *buffers) error {
+func (o *offer) look(ctx context.Context, pool *buffers, at func(string)) error {
+	at("look")
 	buf, err := pool.get(ctx)
 	if err != nil {
 		return err
@@ -63,10 +68,15 @@ func (o *offer) look(ctx context.Context, pool *buffers) error {
 	defer pool.put(buf)
 	for _, c := range slices.Compact([]int{0, len(o.f.Source) / 2}) {
 		off, n := o.f.Range(c)
-		if ok, err := hasDigest(ctx, o.file, off, n, o.f.Digest[c], buf); ok || err != nil {
+		ok, err := hasDigest(ctx, o.file, off, n, o.f.Digest[c], buf)
+		if ok {
+			o.from.tell(true)
+		}
+		if ok || err != nil {
 			return err
 		}
 	}
+	o.from.tell(false)
 	o.mu.Lock()
 	o.dead = true
 	o.mu.Unlock()
@@ -90,7 +100,7 @@ func (o *offer) tell(ok bool) {
 // offered brings chunk c from this machine, if it is there.
 func (s *stager) offered(ctx context.Context, j *job, c int) (bool, error) {
 	for _, o := range j.offers {
-		worth, err := o.worth(ctx, c, s.fetch.pool)
+		worth, err := o.worth(ctx, c, s.fetch.pool, s.o.at)
 		if err != nil {
 			return false, err
 		}

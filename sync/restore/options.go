@@ -103,6 +103,7 @@ type Result struct {
 	Reused      int64 // of those, bytes that were here already, or are holes
 	Fetched     int64 // of those, bytes that came from the bucket
 	Unchanged   bool  // the step was here already, whole
+	Partial     bool  // it is a selection of the step's files, and no step
 	Duration    time.Duration
 	Warnings    []string
 	Rewritten   []Rewritten // files whose bytes are no longer those that were committed

@@ -18,7 +18,7 @@ import (
 // goes to the quarantine: where the file system can, by exchanging the two, so
 // that a step is there at every moment. top is the entry of the step itself.
 func (s *stager) place(top *Entry) ([]Moved, error) {
-	a, name := s.sess.area, s.plan.Name
+	a, name := s.sess.area, s.plan.Place
 	whole, err := s.seal()
 	if err != nil {
 		return nil, err
@@ -119,7 +119,7 @@ func (s *stager) swap(src *os.File, whole string, dst *os.File, base string) ([]
 		return nil, err
 	}
 	s.o.at("exchanged")
-	m, err := a.move(s.sess.dir, whole, s.plan.Name)
+	m, err := a.move(s.sess.dir, whole, s.plan.Place)
 	if err != nil {
 		return nil, err
 	}
@@ -132,7 +132,7 @@ func (s *stager) swap(src *os.File, whole string, dst *os.File, base string) ([]
 // exchangeClosed exchanges the tree for a directory that its owner may not
 // write to, which a change of its parent takes. It returns that one's mode.
 func (s *stager) exchangeClosed(src *os.File, whole string, dst *os.File, base string) (fs.FileMode, error) {
-	root, name := s.sess.area.root, s.plan.Name
+	root, name := s.sess.area.root, s.plan.Place
 	fi, err := root.Lstat(name)
 	if err != nil {
 		return 0, err
@@ -155,8 +155,8 @@ func (s *stager) exchangeClosed(src *os.File, whole string, dst *os.File, base s
 func (s *stager) swapApart(src *os.File, whole string, dst *os.File, base string) ([]Moved, error) {
 	a := s.sess.area
 	var moved []Moved
-	if _, err := a.root.Lstat(s.plan.Name); err == nil {
-		m, err := a.move(a.root, s.plan.Name, s.plan.Name)
+	if _, err := a.root.Lstat(s.plan.Place); err == nil {
+		m, err := a.move(a.root, s.plan.Place, s.plan.Place)
 		if err != nil {
 			return nil, err
 		}

@@ -48,6 +48,7 @@ type PlannedFile struct {
 type Plan struct {
 	ID       commit.ID
 	Name     string
+	Place    string  // as in the Tree
 	Dirs     []Entry // parents before children; the step itself first, if it is a directory
 	Files    []PlannedFile
 	Links    []Entry
@@ -75,7 +76,7 @@ const blockSize = 4096
 // NewPlan compares a tree with what is there. owner says whether owners count
 // (they are only restored by root).
 func NewPlan(t *Tree, l *Local, owner bool) *Plan {
-	p := &Plan{ID: t.ID, Name: t.Name, Pointers: t.Pointers}
+	p := &Plan{ID: t.ID, Name: t.Name, Place: t.Place, Pointers: t.Pointers}
 	zeros := zeroDigests{}
 	whole := l.Exists && !l.Blocked && !strangers(t, l)
 	for _, e := range t.Entries {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -368,7 +369,9 @@ func localFor(t *rapid.T, tree *Tree) (*Local, bool) {
 	return l, different
 }
 
-func TestFilteredRestoreLeavesTheRestAlone(t *testing.T) {
+// TestSelectionIsNoStep: a part of a step never stands where a trainer or a
+// daemon looks for steps, and no pointer names it.
+func TestSelectionIsNoStep(t *testing.T) {
 	f := newFixture(t)
 	at := f.step(100)
 	o := f.options(at)
@@ -377,20 +380,48 @@ func TestFilteredRestoreLeavesTheRestAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if res.Fetched != testChunk+100 || res.Files != 2 {
+	if res.Fetched != testChunk+100 || res.Files != 2 || !res.Partial {
 		t.Errorf("result %+v", res)
 	}
-	for _, n := range listing(t, f.root+"/checkpoint-100") {
-		if n != "sub" {
-			t.Errorf("restored %s", n)
-		}
+	if want := filepath.Join(f.root, PartialName, "checkpoint-100"); res.Path != want {
+		t.Errorf("path %s, want %s", res.Path, want)
 	}
-	// A whole step that is there holds more than was asked for; it stays.
-	if _, err := Run(t.Context(), f.options(at)); err != nil {
-		t.Fatal(err)
+	wantNoLeftovers(t, f.root, PartialName)
+	if got := listing(t, res.Path); !slices.Equal(got, []string{"sub"}) {
+		t.Errorf("restored %q", got)
 	}
-	if res, err = Run(t.Context(), o); err != nil || !res.Unchanged || len(res.Quarantined) > 0 {
-		t.Errorf("result %+v, %v", res, err)
+	if res, err = Run(t.Context(), o); err != nil || !res.Unchanged {
+		t.Errorf("again: %+v, %v", res, err)
+	}
+	// The whole step comes beside it, and takes from it what is there.
+	f.faulty.ResetLog()
+	if res, err = Run(t.Context(), f.options(at)); err != nil || res.Partial {
+		t.Fatal(res, err)
 	}
 	wantTree(t, f.root, "checkpoint-100", sample("checkpoint-100"))
+	wantNoLeftovers(t, f.root, PartialName, "checkpoint-100", "latest")
+	// Another selection takes its place, and its bytes from the whole step.
+	o.Include, o.Exclude = nil, []string{"big.bin"}
+	f.faulty.ResetLog()
+	if res, err = Run(t.Context(), o); err != nil || f.fetched() != 0 || len(res.Quarantined) != 1 {
+		t.Errorf("fetched %d, %+v, %v", f.fetched(), res, err)
+	}
+	wantTree(t, f.root, "checkpoint-100", sample("checkpoint-100"))
+	o.Include, o.Exclude = []string{"*.safetensor"}, nil
+	if _, err := Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), "*.safetensor") {
+		t.Errorf("nothing chosen: %v", err)
+	}
+}
+
+func TestSelectionOfANestedStepOrAFile(t *testing.T) {
+	f := newFixture(t)
+	name := "a/b/model=1.ckpt"
+	at := f.commit(f.manifest(id(1), 0, name, []node{file(name, []byte("x"))}))
+	o := f.options(at)
+	o.Exclude = []string{"optimizer*"}
+	res, err := Run(t.Context(), o)
+	if err != nil || res.Path != filepath.Join(f.root, PartialName, name) {
+		t.Fatal(res.Path, err)
+	}
+	wantNoLeftovers(t, f.root, PartialName)
 }

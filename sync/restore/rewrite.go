@@ -84,7 +84,7 @@ func (r *runner) wouldRewrite() bool {
 		if !r.small(f) {
 			continue
 		}
-		if text, err := readSmall(r.area.root, f.Path); err == nil {
+		if text, err := readSmall(r.area.root, path.Join(r.plan.Place, f.Rel)); err == nil {
 			if _, n := r.o.Rewrite.apply(text); n > 0 {
 				return true
 			}

@@ -36,7 +36,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 func runLoaded(ctx context.Context, o *Options, step *loaded) (Result, error) {
 	start := time.Now()
 	tree := step.Tree
-	a, err := openArea(o.To, o.StateDir, tree.Name, o.test)
+	a, err := openArea(o.To, o.StateDir, tree.Place, o.test)
 	if err != nil {
 		return Result{}, fmt.Errorf("restore commit %s: %w", o.ID, err)
 	}
@@ -78,7 +78,7 @@ func (r *runner) describe(l *loaded) {
 	m := l.Marker
 	r.res = Result{
 		ID: m.ID, Name: m.Name, Layout: m.Layout, Resume: m.Resume, Metadata: m.Metadata,
-		Path: filepath.Join(r.o.To, filepath.FromSlash(m.Name)),
+		Path: filepath.Join(r.o.To, filepath.FromSlash(r.tree.Place)), Partial: r.o.Partial(),
 	}
 	for _, p := range l.Manifests {
 		for _, miss := range p.Missing {
@@ -146,7 +146,7 @@ func (r *runner) bring(ctx context.Context) (err error) {
 	r.phase(PhaseFetch)
 	r.advance(Progress{Done: r.plan.Holes})
 	s := r.stager()
-	s.left, s.whole = r.left, r.rewrite
+	s.left, s.near, s.whole = r.left, r.area.neighbours(r.tree), r.rewrite
 	if err := s.build(ctx); err != nil {
 		return err
 	}

@@ -57,7 +57,8 @@ type stager struct {
 	o     *Options
 	plan  *Plan
 	sess  *session
-	left  *takeover // of earlier restores; may be nil
+	left  *takeover    // of earlier restores; may be nil
+	near  []*neighbour // other steps on this machine
 	fetch *fetcher
 	owner bool
 	warn  func(string)

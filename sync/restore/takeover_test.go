@@ -189,8 +189,10 @@ func TestAnotherCommitTakesOver(t *testing.T) {
 // TestRoomForAnotherCommit: what a restore of another commit left gives way.
 func TestRoomForAnotherCommit(t *testing.T) {
 	f := newFixture(t)
-	a := f.step(100)
-	b := f.step(200)
+	step := func(n int64) commit.ID { // each with other bytes
+		return f.step(n, dir(stepName(n)), file(stepName(n)+"/w", noise(uint64(n), 6*testChunk)))
+	}
+	a, b := step(100), step(200)
 	o := f.options(a)
 	cutOff(t, o, 3)
 	var asked int
@@ -205,7 +207,7 @@ func TestRoomForAnotherCommit(t *testing.T) {
 		t.Fatalf("error %v, looked %d times for room", err, asked)
 	}
 	// Its own it keeps, and tells what is still needed.
-	o.ID = f.step(300)
+	o.ID = step(300)
 	o.test.free = nil
 	cutOff(t, o, 3)
 	o.test.free = func(string) (space, error) { return space{bytes: 1, files: -1}, nil }
@@ -214,7 +216,7 @@ func TestRoomForAnotherCommit(t *testing.T) {
 		t.Fatalf("error %v", err)
 	}
 	var whole *SpaceError
-	o.ID = f.step(400)
+	o.ID = step(400)
 	if _, err := Run(t.Context(), o); !errors.As(err, &whole) || whole.Need-s.Need < 3*testChunk {
 		t.Errorf("%d bytes are needed to go on, %d to begin", s.Need, whole.Need)
 	}

@@ -3,6 +3,7 @@ package restore
 import (
 	"cmp"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 
@@ -16,15 +17,23 @@ type Selection struct {
 	// Include and Exclude are patterns as of path.Match, relative to the step;
 	// a component "**" stands for any number of directories, and a pattern
 	// that matches a directory for all in it. No Include means everything.
+	//
+	// What they choose is no step, and must never be taken for one: it goes to
+	// [PartialName] under the root, which neither trainers nor a daemon look
+	// into, and no pointer file names it.
 	Include []string
 	Exclude []string
 }
+
+// Partial reports whether it chooses among the files of a node.
+func (s Selection) Partial() bool { return len(s.Include)+len(s.Exclude) > 0 }
 
 // Tree is what a commit says should be there, for one node: the union of the
 // parts by rule R5, filtered, and checked as a whole.
 type Tree struct {
 	ID       commit.ID
-	Name     string  // the step's path below the root
+	Name     string  // the step's path below the root, as its trainer knows it
+	Place    string  // where it goes below the root: Name, or in PartialName if it is a selection
 	Entries  []Entry // ascending by Rel; the step itself is the first
 	Pointers []commit.Pointer
 
@@ -60,7 +69,7 @@ func NewTree(m *commit.Marker, parts []*commit.Manifest, sel Selection) (*Tree, 
 	if len(ordered) == 0 {
 		return nil, fmt.Errorf("node %d saved no part of commit %s; leave out --own-part to get the others' files", sel.Node, m.ID)
 	}
-	t := &Tree{ID: m.ID, Name: m.Name, listed: map[string]bool{}}
+	t := &Tree{ID: m.ID, Name: m.Name, Place: m.Name, listed: map[string]bool{}}
 	byPath := t.merge(ordered)
 	if err := t.addImplied(byPath); err != nil {
 		return nil, refuse(err)
@@ -69,6 +78,9 @@ func NewTree(m *commit.Marker, parts []*commit.Manifest, sel Selection) (*Tree, 
 		return nil, refuse(err)
 	}
 	t.choose(byPath, filter)
+	if filter.active() {
+		t.Place, t.Pointers = path.Join(PartialName, m.Name), nil
+	}
 	return t, nil
 }
 
