@@ -27,7 +27,7 @@ var temporary = []string{
 }
 
 // besides are names that lie in a root beside the steps and are none.
-var besides = []string{"*-unfinished", "runs", "wandb", "completions", "lightning_logs", "events.out.tfevents*", "*-merged"}
+var besides = []string{".ckptsync-*", "*-unfinished", "runs", "wandb", "completions", "lightning_logs", "events.out.tfevents*", "*-merged"}
 
 // emptyAlways are the names of files that mean what they mean without content.
 var emptyAlways = []string{
