@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/ckptsync/ckptsync/blob"
+	"github.com/ckptsync/ckptsync/blob/rateblob"
 	"github.com/ckptsync/ckptsync/cmd/ckptsync/internal/config"
 	"github.com/ckptsync/ckptsync/cmd/ckptsync/internal/store"
 	"github.com/ckptsync/ckptsync/commit"
@@ -53,6 +54,8 @@ func (a *app) openRun(ctx context.Context, cfg *config.Config, log *slog.Logger,
 
 // openStore opens the configured store, with its decorators.
 func (a *app) openStore(ctx context.Context, cfg *config.Config, o store.Options) (blob.Bucket, func(), error) {
+	o.Bandwidth, o.Stall = rateblob.Schedule(cfg.Bandwidth), cfg.Stall
+	o.Patience = cmp.Or(o.Patience, cfg.Patience)
 	b, closeStore, err := store.Open(ctx, cfg.Store, o)
 	var un *store.UnsupportedError
 	if errors.As(err, &un) {

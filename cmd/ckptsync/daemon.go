@@ -28,7 +28,8 @@ committed.`,
 		GroupID: "sync",
 		Args:    cobra.NoArgs,
 	}
-	withSettings(cmd, "settle", "scan-interval", "grace", "concurrency", "memory")
+	withSettings(cmd, "settle", "scan-interval", "grace", "early-upload")
+	withSettings(cmd, transferSettings(true)...)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		cfg, log, err := a.load(cmd)
 		if err != nil {

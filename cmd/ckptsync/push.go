@@ -47,7 +47,8 @@ complete step could not be committed.`,
 		Args:    cobra.NoArgs,
 	}
 	asJSON := addJSON(cmd)
-	withSettings(cmd, "settle", "concurrency", "memory")
+	withSettings(cmd, "settle")
+	withSettings(cmd, transferSettings(true)...)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		cfg, log, err := a.load(cmd)
 		if err != nil {

@@ -57,7 +57,7 @@ number. A step whose data lies in several places has several URIs, a line each.`
 	asJSON := addJSON(cmd)
 	asPath := cmd.Flags().Bool("path", false, "restore it first, read-only, and print the path on this machine")
 	to := cmd.Flags().String("to", "", "with --path, restore under this `DIR` (default: the root)")
-	withSettings(cmd, "concurrency", "memory")
+	withSettings(cmd, transferSettings(false)...)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		cfg, log, err := a.load(cmd)
 		if err != nil {

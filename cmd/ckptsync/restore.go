@@ -95,7 +95,8 @@ not start training from zero on it.`,
 	cmd.MarkFlagsMutuallyExclusive("step", "before")
 	cmd.MarkFlagsMutuallyExclusive("from", "if-exists")
 	cmd.MarkFlagsMutuallyExclusive("fresh", "read-only")
-	withSettings(cmd, "settle", "concurrency", "memory")
+	withSettings(cmd, "settle")
+	withSettings(cmd, transferSettings(false)...)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return a.restore(cmd, &f) }
 	return cmd
 }

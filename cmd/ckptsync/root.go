@@ -102,6 +102,9 @@ func unknownCommand(cmd *cobra.Command, name string) error {
 func addSettings(flags *pflag.FlagSet, settings []config.Setting) {
 	for _, s := range settings {
 		flags.Var(&settingValue{arg: s.Arg}, s.Flag, s.Usage)
+		if s.Arg == "" {
+			flags.Lookup(s.Flag).NoOptDefVal = "true"
+		}
 	}
 }
 

@@ -60,7 +60,8 @@ if it is not found; 125 if ckptsync failed and COMMAND was not started.`,
 	fl.BoolVar(&o.WeightsOK, "weights-ok", false, "also steps that cannot be resumed exactly")
 	offline := fl.Bool("start-without-store", false, "start COMMAND even if the store cannot be asked what to resume from")
 	cmd.MarkFlagsMutuallyExclusive("step", "before", "fresh")
-	withSettings(cmd, "settle", "scan-interval", "grace", "concurrency", "memory", "early-upload")
+	withSettings(cmd, "settle", "scan-interval", "grace", "early-upload")
+	withSettings(cmd, transferSettings(true)...)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if fl.Changed("step") {
 			o.Step = &step

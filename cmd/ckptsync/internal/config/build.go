@@ -23,6 +23,12 @@ func (l *loader) build(chosen string) *Config {
 		Listen:       f.Listen,
 		Concurrency:  f.Concurrency,
 		Memory:       f.Memory,
+		EarlyUpload:  f.EarlyUpload,
+		Bandwidth:    f.Bandwidth,
+		Nice:         f.Nice,
+		DropCache:    f.DropCache,
+		Patience:     time.Duration(f.Patience),
+		Stall:        time.Duration(f.Stall),
 	}
 	if f.Store != "" {
 		var err error
@@ -51,6 +57,17 @@ func (l *loader) checkNumbers(cfg *Config) {
 	}
 	if cfg.ScanInterval < 100*time.Millisecond {
 		l.ps.add(l.at("scan_interval"), "scan_interval: %v is less than 100ms", cfg.ScanInterval)
+	}
+	if _, given := l.where("patience"); given && cfg.Patience < time.Second {
+		l.ps.add(l.at("patience"), "patience: %v is less than 1s", cfg.Patience)
+	}
+	if _, given := l.where("stall"); given && cfg.Stall < time.Second {
+		l.ps.add(l.at("stall"), "stall: %v is less than 1s", cfg.Stall)
+	}
+	switch cfg.DropCache {
+	case DropAuto, DropAlways, DropNever:
+	default:
+		l.ps.add(l.at("drop_cache"), "drop_cache: %q is none of auto, true, false", cfg.DropCache)
 	}
 	if cfg.Listen != "" {
 		if _, _, err := net.SplitHostPort(cfg.Listen); err != nil {

@@ -20,6 +20,13 @@ const (
 	DefaultMemory       = Size(128 << 20)
 )
 
+// What becomes of the page cache behind an upload.
+const (
+	DropAuto   = "auto"  // what was not cached before is dropped
+	DropAlways = "true"  // all of what was sent is dropped
+	DropNever  = "false" // nothing is dropped
+)
+
 // Config is a whole valid configuration. Nothing in it is a secret.
 type Config struct {
 	File    string        // that was read; empty if none
@@ -32,6 +39,12 @@ type Config struct {
 	Listen       string        // address of the status server; empty for none
 	Concurrency  int           // ranges in flight at once
 	Memory       Size          // bytes of file content in memory at once
+	EarlyUpload  bool          // a daemon sends what is quiet of a step that is still being written
+	Bandwidth    Bandwidth     // nil: no limit
+	Nice         bool          // yield processor and disk to everybody else
+	DropCache    string        // DropAuto, DropAlways or DropNever
+	Patience     time.Duration // how long one call of the store is tried again; 0: as the store package has it
+	Stall        time.Duration // how long no byte may move on a connection; 0: as the driver has it
 	Log          Log
 
 	Warnings []string // allowed, and worth a line

@@ -36,6 +36,12 @@ type file struct {
 	Listen       string         `yaml:"listen"`
 	Concurrency  int            `yaml:"concurrency"`
 	Memory       Size           `yaml:"memory"`
+	EarlyUpload  bool           `yaml:"early_upload"`
+	Bandwidth    Bandwidth      `yaml:"bandwidth"`
+	Nice         bool           `yaml:"nice"`
+	DropCache    string         `yaml:"drop_cache"`
+	Patience     Duration       `yaml:"patience"`
+	Stall        Duration       `yaml:"stall"`
 	Retention    *fileRetention `yaml:"retention"`
 	Log          fileLog        `yaml:"log"`
 }

@@ -24,7 +24,7 @@ type Setting struct {
 	Key   string // in the file, as log.format
 	Env   string // variable
 	Flag  string // without dashes
-	Arg   string // what stands for the value in help
+	Arg   string // what stands for the value in help; empty: true, if the flag has no value
 	Usage string
 
 	set func(*file, string) error
@@ -63,6 +63,25 @@ func Settings() []Setting {
 			f.Memory, err = ParseSize(v)
 			return err
 		}},
+		{"early_upload", "CKPTSYNC_EARLY_UPLOAD", "early-upload", "BOOL", "send what is quiet of a step while it is still being written (default true)", func(f *file, v string) (err error) {
+			if f.EarlyUpload, err = strconv.ParseBool(v); err != nil {
+				return fmt.Errorf("%q is neither true nor false", v)
+			}
+			return nil
+		}},
+		{"bandwidth", "CKPTSYNC_BANDWIDTH", "bandwidth", "RATE", "bytes a second each way, as 200MB/s (default no limit)", func(f *file, v string) (err error) {
+			f.Bandwidth, err = ParseBandwidth(v)
+			return err
+		}},
+		{"nice", "CKPTSYNC_NICE", "nice", "", "yield processor and disk to everybody else", func(f *file, v string) (err error) {
+			if f.Nice, err = strconv.ParseBool(v); err != nil {
+				return fmt.Errorf("%q is neither true nor false", v)
+			}
+			return nil
+		}},
+		{"drop_cache", "CKPTSYNC_DROP_CACHE", "drop-cache", "MODE", "drop from the page cache what was sent: auto, true or false (default auto: what was not there before)", text(func(f *file) *string { return &f.DropCache })},
+		{"patience", "CKPTSYNC_PATIENCE", "patience", "DURATION", "how long a call of the store is tried again (default about 80s)", length(func(f *file) *Duration { return &f.Patience })},
+		{"stall", "CKPTSYNC_STALL", "stall", "DURATION", "give up a connection on which no byte moves for so long (default 30s)", length(func(f *file) *Duration { return &f.Stall })},
 	}
 }
 
@@ -85,6 +104,8 @@ func Load(in Input) (*Config, error) {
 		Grace:        Duration(DefaultGrace),
 		Concurrency:  DefaultConcurrency,
 		Memory:       DefaultMemory,
+		EarlyUpload:  true,
+		DropCache:    DropAuto,
 	}
 	l.readFile()
 	chosen := l.overrides()
@@ -145,15 +166,21 @@ func (l *loader) overrides() (chosen string) {
 // at says where the setting of that path came from. For a setting of a listed
 // run, key is its path in the file and shared the same setting's at the top.
 func (l *loader) at(keys ...string) place {
+	p, _ := l.where(keys...)
+	return p
+}
+
+// where is at, and whether the setting came from anywhere.
+func (l *loader) where(keys ...string) (p place, given bool) {
 	for _, k := range keys {
 		if p, ok := l.from[k]; ok {
-			return p
+			return p, true
 		}
 		if n, ok := l.lines[k]; ok {
-			return place{line: n}
+			return place{line: n}, true
 		}
 	}
-	return place{}
+	return place{}, false
 }
 
 // base is the directory that a relative path of the setting begins at: that of

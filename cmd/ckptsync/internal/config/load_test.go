@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/ckptsync/ckptsync/blob/rateblob"
 	"github.com/ckptsync/ckptsync/sync/layout"
 	"github.com/ckptsync/ckptsync/sync/retain"
 )
@@ -50,6 +51,8 @@ func defaults(change func(*Config)) *Config {
 		Grace:        25 * time.Second,
 		Concurrency:  8,
 		Memory:       128 << 20,
+		DropCache:    DropAuto,
+		EarlyUpload:  true,
 	}
 	change(c)
 	return c
@@ -76,6 +79,14 @@ func TestGoodFiles(t *testing.T) {
 			c.Runs[0].Name, c.Runs[0].Layout = "llama-7b.lora", "hf-trainer"
 			c.Runs[0].Root, c.Runs[0].StateDir = good+"/out", good+"/out.ckptsync"
 		}),
+		"manners.yaml": defaults(func(c *Config) {
+			c.Bandwidth = Bandwidth{
+				{From: 8 * time.Hour, To: 20 * time.Hour, Days: []time.Weekday{1, 2, 3, 4, 5}, Limit: rateblob.Limit{Up: 100e6}},
+				{From: 22*time.Hour + 30*time.Minute, To: 6 * time.Hour, Days: []time.Weekday{5, 6, 0}, Limit: rateblob.Limit{Up: 1 << 30}},
+				{To: 24 * time.Hour, Limit: rateblob.Limit{Down: 500e3}},
+			}
+			c.Nice, c.DropCache, c.Patience, c.Stall, c.Memory = true, DropAlways, 10*time.Minute, 2*time.Minute, 96<<20
+		}),
 		"full.yaml": {
 			Store: store(t, "file:///srv/ckpt"),
 			Runs: []Run{{
@@ -90,7 +101,7 @@ func TestGoodFiles(t *testing.T) {
 			Layouts: []layout.Spec{{
 				Name: "mine", Step: "epoch-{step}", Required: []string{"*.pt"}, Marker: "DONE", Settle: 30 * time.Second,
 			}},
-			ScanInterval: time.Second, Grace: 90 * time.Second, Listen: ":9464", Concurrency: 16, Memory: 128 << 20,
+			ScanInterval: time.Second, Grace: 90 * time.Second, Listen: ":9464", Concurrency: 16, Memory: 128 << 20, DropCache: DropAuto,
 			Log:      Log{Format: "json", Level: slog.LevelDebug},
 			Warnings: []string{"retention keep_last 1: a head that turns out damaged just as its predecessor is retired has nothing to fall back to; 2 is safer"},
 		},
@@ -175,9 +186,9 @@ func TestOrder(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir+"/ckptsync.yaml", "run: file\nstore: file:///file\nsettle: 1s\ngrace: 1s\n")
 	env := map[string]string{"CKPTSYNC_RUN": "env", "CKPTSYNC_STORE": "file:///env", "CKPTSYNC_GRACE": ""}
-	cfg := mustLoad(t, dir, "", env, map[string]string{"run": "flag", "concurrency": "3", "memory": "64MB"})
+	cfg := mustLoad(t, dir, "", env, map[string]string{"run": "flag", "concurrency": "3", "memory": "64MB", "early-upload": "false"})
 	want := defaults(func(c *Config) {
-		c.Store, c.Grace, c.Concurrency, c.Memory = store(t, "file:///env"), time.Second, 3, 64e6
+		c.Store, c.Grace, c.Concurrency, c.Memory, c.EarlyUpload = store(t, "file:///env"), time.Second, 3, 64e6, false
 		c.Runs[0].Name, c.Runs[0].Settle = "flag", new(time.Second)
 	})
 	if d := diff(want, cfg); d != "" {
@@ -361,7 +372,7 @@ func TestExample(t *testing.T) {
 		t.Errorf("%+v", cfg)
 	}
 	want := defaults(func(*Config) {})
-	if cfg.ScanInterval != want.ScanInterval || cfg.Grace != want.Grace || cfg.Concurrency != want.Concurrency || cfg.Memory != want.Memory {
+	if cfg.ScanInterval != want.ScanInterval || cfg.Grace != want.Grace || cfg.Concurrency != want.Concurrency || cfg.Memory != want.Memory || cfg.EarlyUpload != want.EarlyUpload {
 		t.Errorf("the example does not show the defaults: %+v", cfg)
 	}
 	text, err := os.ReadFile(example)

@@ -1,6 +1,7 @@
 // Package store opens the object store that a URL names. It is the one place
 // that knows every driver, and the one that stacks the decorators: tries again
-// outermost, then bounds what is under way, then counts.
+// outermost, then bounds what is under way, then counts, and then bounds the
+// bandwidth, if it is to be bounded.
 package store
 
 import (
@@ -8,14 +9,18 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net/url"
+	"sync"
 	"time"
 
 	"github.com/ckptsync/ckptsync/blob"
+	"github.com/ckptsync/ckptsync/blob/cdkblob"
 	"github.com/ckptsync/ckptsync/blob/fileblob"
 	"github.com/ckptsync/ckptsync/blob/limitblob"
 	"github.com/ckptsync/ckptsync/blob/memblob"
 	"github.com/ckptsync/ckptsync/blob/meterblob"
+	"github.com/ckptsync/ckptsync/blob/rateblob"
 	"github.com/ckptsync/ckptsync/blob/retryblob"
 	"github.com/ckptsync/ckptsync/blob/s3blob"
 	"github.com/ckptsync/ckptsync/cmd/ckptsync/internal/config"
@@ -29,6 +34,11 @@ type Options struct {
 	// Patience is how long one call is tried again and again; 0 means the
 	// default of package retryblob, which outlasts a store that restarts.
 	Patience time.Duration
+	// Stall is how long no byte may move on a connection; 0 means the driver's
+	// default. A directory has none: see package fileblob.
+	Stall time.Duration
+	// Bandwidth bounds the bytes a second; nil or empty does not.
+	Bandwidth rateblob.Schedule
 	// Log is told of every try that fails; nil discards that.
 	Log *slog.Logger
 	// Count, if not nil, is called after every request that reached the store.
@@ -56,12 +66,51 @@ func Open(ctx context.Context, s config.Store, o Options) (blob.Bucket, func(), 
 	if err != nil {
 		return nil, nil, err
 	}
+	if len(o.Bandwidth) > 0 {
+		b = rateblob.New(b, o.Bandwidth)
+	}
 	b = meterblob.New(b, o.Count)
 	b = limitblob.New(b, slots(o.Concurrency))
-	b = retryblob.New(b, &retryblob.Options{MaxElapsed: o.Patience, Notify: func(e retryblob.Event) {
-		o.Log.Warn("store call failed, trying again", "op", e.Op, "key", e.Key, "try", e.Try, "wait", e.Wait.Round(time.Millisecond).String(), "err", e.Err)
-	}})
-	return b, closeDriver, nil
+	return retryblob.New(b, retries(o)), closeDriver, nil
+}
+
+// retries are the options of the retries.
+func retries(o Options) *retryblob.Options {
+	r := &retryblob.Options{Notify: (&reporter{log: o.Log}).failed}
+	if o.Patience > 0 {
+		r.MaxElapsed, r.Tries = o.Patience, math.MaxInt
+	}
+	return r
+}
+
+// sayEvery is how often tries that fail are told of, whatever their number.
+const sayEvery = 5 * time.Second
+
+// reporter tells of tries that failed: of the first one at once, so that nobody
+// wonders what the program waits for, and of the others now and then.
+type reporter struct {
+	log *slog.Logger
+
+	mu     sync.Mutex
+	said   time.Time
+	unsaid int
+}
+
+func (r *reporter) failed(e retryblob.Event) {
+	attrs := []any{"op", e.Op, "key", e.Key, "try", e.Try, "wait", e.Wait.Round(time.Millisecond).String(), "err", e.Err}
+	level := slog.LevelWarn
+	r.mu.Lock()
+	if now := time.Now(); now.Sub(r.said) < sayEvery {
+		level = slog.LevelDebug
+		r.unsaid++
+	} else {
+		if r.unsaid > 0 {
+			attrs = append(attrs, "unsaid", r.unsaid)
+		}
+		r.said, r.unsaid = now, 0
+	}
+	r.mu.Unlock()
+	r.log.Log(context.Background(), level, "store call failed, trying again", attrs...)
 }
 
 // slots is how many requests may be under way at once. A restore holds two
@@ -73,7 +122,13 @@ func driver(ctx context.Context, s config.Store, o Options) (blob.Bucket, func()
 	nothing := func() {}
 	switch s.Scheme() {
 	case "s3":
-		b, err := s3blob.Open(ctx, s.URL(), s3blob.Options{Logger: o.Log, Concurrency: slots(o.Concurrency)})
+		b, err := s3blob.Open(ctx, s.URL(), s3blob.Options{Logger: o.Log, Concurrency: slots(o.Concurrency), Stall: o.Stall})
+		if err != nil {
+			return nil, nil, &UnsupportedError{err}
+		}
+		return b, nothing, nil
+	case "gs", "azblob":
+		b, err := cdkblob.Open(ctx, s.URL(), cdkblob.Options{Logger: o.Log, Concurrency: slots(o.Concurrency)})
 		if err != nil {
 			return nil, nil, &UnsupportedError{err}
 		}
@@ -94,5 +149,5 @@ func driver(ctx context.Context, s config.Store, o Options) (blob.Bucket, func()
 	case "mem":
 		return memblob.New(), nothing, nil
 	}
-	return nil, nil, &UnsupportedError{fmt.Errorf("%s:// stores are not built into this version yet; s3:// and file:// are", s.Scheme())}
+	return nil, nil, &UnsupportedError{fmt.Errorf("%s:// stores are unknown", s.Scheme())}
 }
