@@ -39,6 +39,9 @@ type Config struct {
 	Memory       int64         // default 128 MiB; of file content in memory
 	KeepHolds    int           // default 2; holds of steps that the trainer deleted already
 	Host         string        // default the host's name; for people only
+	// EarlyUpload has Watch send what is quiet of a step that is still being
+	// written, and of its growing files what their writer has left behind.
+	EarlyUpload bool
 	// StaleUploads is how old, by the store's clock, an upload in parts must be
 	// that nobody will end, before it is given up; default 24 h.
 	StaleUploads time.Duration

@@ -44,9 +44,13 @@ type Engine struct {
 	remarked  time.Time
 	tidied    time.Time
 	probed    bool
+	early     early
 
-	mu sync.Mutex // guards what follows
-	st *state     // the present attempt; nil until there is one; what it points to never changes
+	mu        sync.Mutex // guards what follows
+	sawRoot   bool       // the last look was at the root
+	looks     int        // how often it was looked
+	preempted preemption // how to end what is sent ahead
+	st        *state     // the present attempt; nil until there is one; what it points to never changes
 	// lives are the steps, by name. A life belongs to the publisher while it
 	// has a hold, else to the one that looks; what the other may read (stage,
 	// reasons, tree, hold, retry) is written under the lock.
@@ -79,6 +83,11 @@ type life struct {
 	fresh  bool      // committed by this process, and not told yet
 	untold bool      // Incomplete: not for long enough to tell
 	jitter jitter
+
+	// For sending ahead (early.go).
+	found  bool      // by the first look of this process
+	looked time.Time // when it was last seen as it is
+	proven string    // fingerprint under which more than quiet time proves it complete
 
 	sent, reused int64 // bytes told of; see tally
 }
@@ -142,6 +151,7 @@ func (e *Engine) open() error {
 // Close lets go of the state directory. Holds of steps that are not committed
 // stay, for the next process.
 func (e *Engine) Close() error {
+	e.early.drop()
 	e.mu.Lock()
 	for _, l := range e.lives {
 		if l.hold != nil && l.hold.Method != hold.Links {
@@ -197,7 +207,9 @@ func (e *Engine) judged(l *life) bool {
 		if e.cfg.TrustOrder {
 			v.Voided = nil
 		}
+		e.mu.Lock()
 		l.verdict, l.skip = &v, v.Skip
+		e.mu.Unlock()
 		for _, w := range v.Warnings {
 			e.notice(l.step.Name, w)
 		}
@@ -222,6 +234,11 @@ func (e *Engine) settled(l *life, above []*life) bool {
 	if len(l.verdict.Voided) > 0 && !proven {
 		e.enter(l, Incomplete, voidedReason(l.verdict))
 		return false
+	}
+	if proven || l.verdict.Strength > layout.Weak {
+		e.mu.Lock()
+		l.proven = l.print
+		e.mu.Unlock()
 	}
 	if wait := e.settleTime(l.verdict) - e.cfg.now().Sub(l.since); wait > 0 {
 		e.enter(l, Settling, fmt.Sprintf("complete, and has to be quiet for %s", e.settleTime(l.verdict)))
@@ -248,6 +265,7 @@ func (e *Engine) hold(l *life) {
 			if err := h.Keep(e.holdNote(l)); err == nil {
 				e.mu.Lock()
 				l.hold, l.tree = h, held
+				e.preempted.preemptLocked(l)
 				e.mu.Unlock()
 				e.cfg.hook("hold kept")
 				e.enter(l, Held)

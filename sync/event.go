@@ -50,6 +50,14 @@ type Moved struct {
 	Total  int64 // of the step
 }
 
+// MovedAhead is told for every chunk of a step that the store acknowledged while
+// the step was not complete yet. When it is, Moved tells of those that are of
+// use as Reused.
+type MovedAhead struct {
+	Step string
+	Sent int64 // bytes
+}
+
 // Noticed is told once for every entry that looks like a step and is none, and
 // for every warning that a person should see.
 type Noticed struct {
@@ -59,6 +67,7 @@ type Noticed struct {
 
 func (StageChanged) event() {}
 func (Moved) event()        {}
+func (MovedAhead) event()   {}
 func (Noticed) event()      {}
 
 // Reporter is told of events, from several goroutines.

@@ -35,11 +35,16 @@ type journal struct {
 	ups   map[string]record         // uploads in parts, by path
 	parts map[string]map[int]record // by upload id, then part number
 	done  record                    // the last commit, if any
+
+	// early says that it is one of what is sent ahead (early_journal.go), and
+	// trash is what was sent in vain: objects and uploads that nothing names.
+	early bool
+	trash []record
 }
 
 // record is one line. Kind says which fields count.
 type record struct {
-	Kind string `json:"k"` // file, upload, part, done
+	Kind string `json:"k"` // file, upload, part, done, trash
 	// of a file, or of an upload in parts
 	Path   string          `json:"path,omitempty"` // as jsonPath spells it
 	Ident  *tree.Ident     `json:"ident,omitempty"`
@@ -48,6 +53,10 @@ type record struct {
 	Digest []commit.Digest `json:"digest,omitempty"`
 	Upload string          `json:"upload,omitempty"` // id; of a part too
 	Part   *blob.Part      `json:"part,omitempty"`
+	// of what was sent ahead
+	Print   string `json:"print,omitempty"`   // fingerprint of the step before the file or the part was read
+	Doubt   bool   `json:"doubt,omitempty"`   // of a file: to be compared before it is named
+	Growing bool   `json:"growing,omitempty"` // of an upload: its size was not known
 	// of a commit
 	ID          *commit.ID `json:"id,omitempty"`
 	Fingerprint string     `json:"fp,omitempty"`
@@ -58,6 +67,12 @@ type record struct {
 // journal at all is moved aside and reported by the second result.
 func openJournal(path string) (*journal, string, error) {
 	j := &journal{path: path, files: map[string]record{}, ups: map[string]record{}, parts: map[string]map[int]record{}}
+	return j.load()
+}
+
+// load is openJournal, of the journal at j.path.
+func (j *journal) load() (*journal, string, error) {
+	path := j.path
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return j, "", nil
@@ -122,6 +137,9 @@ func jsonPath(p string) string {
 func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
 
 func (j *journal) apply(r record) {
+	if j.early {
+		j.spoil(r)
+	}
 	switch r.Kind {
 	case "file":
 		j.files[r.Path] = r
@@ -198,7 +216,7 @@ func (j *journal) all() []record {
 	if j.done.ID != nil {
 		rs = append(rs, j.done)
 	}
-	return rs
+	return append(rs, j.trash...)
 }
 
 // rewriteLocked replaces the file by these records. There is no fsync: a
@@ -245,8 +263,16 @@ func (j *journal) forgetAll() error {
 	return j.rewriteLocked(j.all())
 }
 
-// file is what was said about a file, if it was sent whole under this identity.
+// file is what was said about a file, if it was sent whole under this identity
+// and there is no doubt of it.
 func (j *journal) file(path string, id tree.Ident) (record, bool) {
+	r, ok := j.object(path, id)
+	return r, ok && !r.Doubt
+}
+
+// object is what was said about a file, if it was sent whole under this
+// identity, in doubt or not.
+func (j *journal) object(path string, id tree.Ident) (record, bool) {
 	path = jsonPath(path)
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -255,13 +281,14 @@ func (j *journal) file(path string, id tree.Ident) (record, bool) {
 }
 
 // upload is an upload in parts that was begun under this identity, with the
-// parts that were acknowledged.
+// parts that were acknowledged. One of a file that still grew may have been
+// begun under another identity, of the same inode.
 func (j *journal) upload(path string, id tree.Ident) (record, map[int]record, bool) {
 	path = jsonPath(path)
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	r, ok := j.ups[path]
-	if !ok || r.Ident == nil || *r.Ident != id {
+	if !ok || r.Ident == nil || *r.Ident != id && !(r.Growing && r.Ident.Inode == id.Inode) {
 		return record{}, nil, false
 	}
 	parts := make(map[int]record, len(j.parts[r.Upload]))

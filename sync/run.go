@@ -191,6 +191,7 @@ var ErrGrace = errors.New("the grace period ended before everything complete was
 // may have settled.
 func (e *Engine) lookLoop(ctx context.Context, w *watch.Watcher, kick chan<- struct{}) error {
 	for ctx.Err() == nil {
+		began := e.cfg.now()
 		if err := e.scan(); err != nil {
 			e.notice(e.cfg.Root, err.Error())
 		} else {
@@ -201,7 +202,7 @@ func (e *Engine) lookLoop(ctx context.Context, w *watch.Watcher, kick chan<- str
 		case kick <- struct{}{}:
 		default:
 		}
-		wait := e.cfg.ScanInterval
+		wait := e.untilNextLook(e.cfg.now().Sub(began))
 		if s := e.untilSettled(func(*life) bool { return true }); s >= 0 {
 			wait = min(wait, s)
 		}
@@ -212,6 +213,29 @@ func (e *Engine) lookLoop(ctx context.Context, w *watch.Watcher, kick chan<- str
 		}
 	}
 	return nil
+}
+
+// While a step is under way it is looked at this often, whether or not there are
+// events, as long as looking takes no more than one part in lookShare of the
+// time.
+const (
+	closeLook = 500 * time.Millisecond
+	lookShare = 20
+	stillOpen = time.Minute // a step that has not changed for so long is not under way
+)
+
+// untilNextLook is how long to wait for the next look, if nothing happens; took
+// is how long this one was.
+func (e *Engine) untilNextLook(took time.Duration) time.Duration {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	now := e.cfg.now()
+	for _, l := range e.lives {
+		if l.hold == nil && (l.stage == Seen || l.stage == Incomplete || l.stage == Settling) && now.Sub(l.since) < stillOpen {
+			return min(e.cfg.ScanInterval, max(closeLook, lookShare*took))
+		}
+	}
+	return e.cfg.ScanInterval
 }
 
 // watchOpen asks for events of what may still change: the root and every
@@ -247,6 +271,7 @@ func (e *Engine) publishLoop(ctx, work context.Context, kick <-chan struct{}) er
 		if work.Err() != nil {
 			return context.Cause(work)
 		}
+		e.sendAhead(ctx)
 		e.tidy(ctx)
 		select {
 		case <-ctx.Done():

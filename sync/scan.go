@@ -21,6 +21,9 @@ import (
 // scan looks at every step once, newest first. It never blocks on the store.
 func (e *Engine) scan() error {
 	steps, err := e.find()
+	e.mu.Lock()
+	e.sawRoot = err == nil
+	e.mu.Unlock()
 	if err != nil {
 		return err
 	}
@@ -33,6 +36,7 @@ func (e *Engine) scan() error {
 		e.lost(l)
 	}
 	e.neverQualified(now)
+	e.looks++
 	return e.boundHolds()
 }
 
@@ -65,6 +69,7 @@ func (e *Engine) meet(steps []layout.Step) (now []*life, gone map[string]*life) 
 		if l == nil {
 			l = e.newLife(s)
 			e.mu.Lock()
+			l.found = e.looks == 0
 			e.lives[s.Name] = l
 			e.mu.Unlock()
 		}
@@ -174,6 +179,7 @@ func (e *Engine) observe(l *life) bool {
 		return true
 	}
 	l.signs, _ = e.signs(l) // before the capture: a change in between shows at the next glance
+	at := e.cfg.now()
 	now, err := e.captureLike(l)
 	var odd *tree.Odd
 	switch {
@@ -187,23 +193,27 @@ func (e *Engine) observe(l *life) bool {
 		e.enter(l, Incomplete, "cannot be looked at: "+plain(err))
 		return false
 	}
-	if print := now.Fingerprint(); print != l.print {
-		if l.jitter.sees(l.tree, now, e.cfg.now(), e.settleTime(nil)) {
-			now.Loosen()
-			print = now.Fingerprint()
-			e.notice(l.step.Name, "its files' modification times change though nothing else does: this file system's times are not trusted, and the step is read twice")
-		}
+	print := now.Fingerprint()
+	if print == l.print {
 		e.mu.Lock()
-		if e.shrunk(l, now) {
-			e.mu.Unlock()
-			return false
-		}
-		if print != l.print {
-			l.print, l.verdict, l.since = print, nil, e.cfg.now()
-		}
-		l.tree = now
+		l.looked = at
 		e.mu.Unlock()
+		return true
 	}
+	if l.jitter.sees(l.tree, now, e.cfg.now(), e.settleTime(nil)) {
+		now.Loosen()
+		print = now.Fingerprint()
+		e.notice(l.step.Name, "its files' modification times change though nothing else does: this file system's times are not trusted, and the step is read twice")
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.shrunk(l, now) {
+		return false
+	}
+	if print != l.print {
+		l.print, l.verdict, l.since = print, nil, e.cfg.now()
+	}
+	l.tree, l.looked = now, at
 	return true
 }
 

@@ -23,6 +23,9 @@ func (e *Engine) upload(ctx context.Context, l *life) ([]commit.File, error) {
 	if err := e.verifyJournal(ctx, j, l); err != nil {
 		return nil, err
 	}
+	if err := e.takeAhead(ctx, j, l); err != nil {
+		return nil, err
+	}
 	known, err := e.lending(ctx)
 	if err != nil {
 		return nil, err
@@ -46,7 +49,7 @@ func (e *Engine) upload(ctx context.Context, l *life) ([]commit.File, error) {
 		f.Chunk = commit.ChunkSize(f.Size)
 		f.Object = e.store.DataKey(id, node, token, f.Path)
 		u := e.uploadFile(j, l, f, t.Ident)
-		if u.UploadID == "" {
+		if u.UploadID == "" && u.Known == nil {
 			u.Known = known.known(e.store, l.tree.Rel(f.Path), f)
 		}
 		todo = append(todo, u)
@@ -54,7 +57,7 @@ func (e *Engine) upload(ctx context.Context, l *life) ([]commit.File, error) {
 	}
 	moved(0, reused)
 	e.up.Progress = moved
-	digests, err := e.up.Send(ctx, todo, &sendLog{e: e, j: j})
+	digests, err := e.up.Send(ctx, todo, &sendLog{e: e, j: j, print: l.print})
 	if err != nil {
 		return nil, err
 	}
@@ -93,14 +96,10 @@ func (e *Engine) uploadFile(j *journal, l *life, f *commit.File, id tree.Ident) 
 	u := upload.File{Path: f.Path, Ident: id, Object: e.store.Key(f.Object), Chunk: f.Chunk}
 	path := f.Path
 	u.Open = func() (*os.File, error) { return l.hold.File(path) }
-	if r, parts, ok := j.upload(f.Path, id); ok && r.Chunk == f.Chunk {
-		u.Fresh = u.Object
-		u.Object, u.UploadID, u.Sent = e.store.Key(r.Object), r.Upload, map[int]upload.SentPart{}
-		for n, p := range parts {
-			if p.Part != nil && len(p.Digest) == 1 {
-				u.Sent[n] = upload.SentPart{Part: *p.Part, Digest: p.Digest[0]}
-			}
-		}
+	if r, ok := j.object(f.Path, id); ok && r.Chunk == f.Chunk { // sent ahead, and in doubt
+		u.Known = &upload.Known{Object: e.store.Key(r.Object), Digest: r.Digest}
+	} else if r, parts, ok := j.upload(f.Path, id); ok && r.Chunk == f.Chunk && f.Size > f.Chunk {
+		e.continued(&u, r, parts, l.print)
 	}
 	return u
 }
@@ -153,7 +152,7 @@ func (e *Engine) verifyJournal(ctx context.Context, j *journal, l *life) error {
 	}
 	objects := map[string]int64{}
 	for _, t := range l.tree.Files() {
-		if r, ok := j.file(t.Path, t.Ident); ok {
+		if r, ok := j.object(t.Path, t.Ident); ok {
 			objects[r.Object] = t.Size
 		}
 	}
@@ -162,7 +161,7 @@ func (e *Engine) verifyJournal(ctx context.Context, j *journal, l *life) error {
 		return err
 	}
 	for _, t := range l.tree.Files() {
-		if r, ok := j.file(t.Path, t.Ident); ok && bad[r.Object] != "" {
+		if r, ok := j.object(t.Path, t.Ident); ok && bad[r.Object] != "" {
 			j.forget(t.Path)
 		}
 	}
@@ -171,8 +170,9 @@ func (e *Engine) verifyJournal(ctx context.Context, j *journal, l *life) error {
 
 // sendLog writes to a step's journal what the store has acknowledged.
 type sendLog struct {
-	e *Engine
-	j *journal
+	e     *Engine
+	j     *journal
+	print string // of the step
 }
 
 func (s *sendLog) object(f *upload.File) string {
@@ -183,14 +183,18 @@ func (s *sendLog) object(f *upload.File) string {
 func (s *sendLog) Begun(f *upload.File, id string) error {
 	s.e.cfg.hook("upload opened")
 	defer s.e.cfg.hook("upload begun")
-	return s.j.add(record{Kind: "upload", Path: jsonPath(f.Path), Ident: &f.Ident, Object: s.object(f), Chunk: f.Chunk, Upload: id})
+	return s.j.add(record{Kind: "upload", Path: jsonPath(f.Path), Ident: &f.Ident, Object: s.object(f), Chunk: f.Chunk, Upload: id, Growing: f.Growing})
 }
 
 // PartSent implements upload.Log.
 func (s *sendLog) PartSent(f *upload.File, id string, p upload.SentPart) error {
 	s.e.cfg.hook("part acknowledged")
 	defer s.e.cfg.hook("part sent")
-	return s.j.add(record{Kind: "part", Upload: id, Part: &p.Part, Digest: []commit.Digest{p.Digest}})
+	r := record{Kind: "part", Upload: id, Part: &p.Part, Digest: []commit.Digest{p.Digest}}
+	if f.Growing {
+		r.Print = s.print
+	}
+	return s.j.add(r)
 }
 
 // FileSent implements upload.Log.

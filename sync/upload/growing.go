@@ -3,7 +3,6 @@ package upload
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"slices"
 
@@ -119,18 +118,6 @@ func openInode(f *File) (*os.File, error) {
 		return nil, err
 	}
 	return file, nil
-}
-
-// Abort gives up an upload in parts that nobody will complete.
-func (u *Uploader) Abort(ctx context.Context, object, id string, chunk int64) error {
-	up, err := u.bucket.Upload(ctx, object, id, &blob.UploadOptions{Size: blob.SizeUnknown, PartSize: chunk})
-	if errors.Is(err, blob.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("abort upload: %w", err)
-	}
-	return up.Abort(ctx)
 }
 
 // options are those of the file's upload in parts.
