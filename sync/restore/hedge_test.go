@@ -31,7 +31,7 @@ type answer struct {
 	each    time.Duration // before each block
 	hang    int           // after so many blocks nothing comes any more; 0: never
 	garbage bool          // and when it is cancelled then, wrong bytes come all the same
-	deaf    bool // does not hear that it is cancelled
+	deaf    bool          // does not hear that it is cancelled
 	fail    error
 }
 
