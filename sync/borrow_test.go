@@ -20,24 +20,22 @@ import (
 	"github.com/ckptsync/ckptsync/sync/layout/layouttest"
 )
 
-// plain makes w's steps directories epoch-N that DONE ends, or files epoch-N.pt
-// with whatever is in them.
-func (w *world) plain() {
+// plain makes w's steps directories epoch-N that DONE ends, or files
+// epoch-N.bin with whatever is in them.
+func (w *world) plain() { w.tune = w.layouts }
+
+func (w *world) layouts(c *Config) {
 	w.t.Helper()
-	dir, err := layout.New(layout.Spec{Name: "plain", Step: "epoch-{step}", Marker: "DONE", Empty: []string{"empty"}})
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	file, err := layout.New(layout.Spec{Name: "plain-file", Step: "epoch-{step}.bin", Kind: "file"})
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	inner := w.tune
-	w.tune = func(c *Config) {
-		c.Layouts = []layout.Layout{dir, file}
-		if inner != nil {
-			inner(c)
+	c.Layouts = nil
+	for _, s := range []layout.Spec{
+		{Name: "plain", Step: "epoch-{step}", Marker: "DONE", Empty: []string{"empty"}},
+		{Name: "plain-file", Step: "epoch-{step}.bin", Kind: "file"},
+	} {
+		l, err := layout.New(s)
+		if err != nil {
+			w.t.Fatal(err)
 		}
+		c.Layouts = append(c.Layouts, l)
 	}
 }
 
