@@ -195,7 +195,7 @@ func (g *GCS) page(ctx context.Context, prefix, after string, query url.Values) 
 	if err := g.json(ctx, "list", prefix, call{method: http.MethodGet, path: g.listPath(), query: query}, &answer); err != nil {
 		if r, ok := errors.AsType[*refusal](err); ok && r.status == http.StatusNotFound {
 			// Nothing but the bucket can be missing.
-			return nil, "", blob.Errorf(blob.ErrDenied, "list", prefix, "%w; the bucket does not exist: check its name and the endpoint", err)
+			return nil, "", blob.Errorf(blob.ErrDenied, "list", prefix, "%s; check the name and the endpoint", r)
 		}
 		return nil, "", err
 	}

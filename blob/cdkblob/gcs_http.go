@@ -252,7 +252,7 @@ func (g *GCS) orNoBucket(ctx context.Context, err error) error {
 	own, _ := errors.AsType[*blob.Error](err)
 	lerr := g.json(ctx, own.Op, own.Key, call{method: http.MethodGet, path: g.listPath(), query: values("maxResults", "1", "prefix", g.prefix)}, new(struct{}))
 	if errors.Is(lerr, blob.ErrNotExist) {
-		return blob.Errorf(blob.ErrDenied, own.Op, own.Key, "%s; the bucket does not exist: check its name and the endpoint", r)
+		return blob.Errorf(blob.ErrDenied, own.Op, own.Key, "%s; nor is the bucket there: check its name and the endpoint", r)
 	}
 	if lerr != nil {
 		return lerr

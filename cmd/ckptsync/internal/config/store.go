@@ -72,7 +72,8 @@ func checkScheme(u *url.URL) error {
 // checkSecrets refuses a URL that carries a password, a key or a token.
 func checkSecrets(u *url.URL) error {
 	const hint = "the store URL carries %s; secrets come from the environment or from files " +
-		"(for s3: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE, a role), never from the configuration"
+		"(for s3: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE, a role; for gs: GOOGLE_APPLICATION_CREDENTIALS; " +
+		"for azblob: AZURE_STORAGE_KEY or AZURE_STORAGE_SAS_TOKEN), never from the configuration"
 	if u.User != nil {
 		return fmt.Errorf(hint, "a user or a password")
 	}

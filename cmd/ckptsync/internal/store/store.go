@@ -128,7 +128,7 @@ func driver(ctx context.Context, s config.Store, o Options) (blob.Bucket, func()
 		}
 		return b, nothing, nil
 	case "gs", "azblob":
-		b, err := cdkblob.Open(ctx, s.URL(), cdkblob.Options{Logger: o.Log, Concurrency: slots(o.Concurrency)})
+		b, err := cdkblob.Open(ctx, s.URL(), cdkblob.Options{Logger: o.Log, Concurrency: slots(o.Concurrency), Stall: o.Stall})
 		if err != nil {
 			return nil, nil, &UnsupportedError{err}
 		}

@@ -60,12 +60,28 @@ func TestOpenADirectory(t *testing.T) {
 }
 
 func TestUnsupported(t *testing.T) {
-	for _, url := range []string{"gs://b", "azblob://c/p", "s3://b?nonesuch=1", "file:///d?nonesuch=1"} {
+	t.Setenv("AZURE_STORAGE_ACCOUNT", "") // without which azblob:// names nothing
+	t.Setenv("AZURE_STORAGE_CONNECTION_STRING", "")
+	for _, url := range []string{"gs://b?nonesuch=1", "azblob://c/p?nonesuch=1", "azblob://c/p", "s3://b?nonesuch=1", "file:///d?nonesuch=1"} {
 		_, _, err := Open(t.Context(), parse(t, url), Options{})
 		if un, ok := errors.AsType[*UnsupportedError](err); !ok {
 			t.Errorf("%s: %v", url, err)
 		} else if un.Unwrap() == nil {
 			t.Errorf("%s: no reason", url)
+		}
+	}
+}
+
+func TestOpenCloudsAsksNothing(t *testing.T) {
+	t.Setenv("AZURE_STORAGE_KEY", "a2V5")
+	for _, url := range []string{"gs://b/p?endpoint=http://127.0.0.1:1", "azblob://c/p?storage_account=a&endpoint=http://127.0.0.1:1/a"} {
+		b, closeStore, err := Open(t.Context(), parse(t, url), Options{})
+		if err != nil {
+			t.Fatalf("%s: %v", url, err)
+		}
+		defer closeStore()
+		if _, ok := blob.As[blob.UploadLister](b); !ok {
+			t.Errorf("%s: the decorators hide what the driver can do", url)
 		}
 	}
 }
