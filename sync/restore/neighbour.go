@@ -68,13 +68,15 @@ func (a *area) neighbours(t *Tree) []*neighbour {
 	if t.Place != t.Name {
 		beside = list(a.root, dirOf(t.Name), kind, func(name string) bool { return !Reserved(name) })
 	}
+	chosen := path.Join(PartialName, t.Name)
+	beside = append(beside, list(a.root, dirOf(chosen), kind, func(name string) bool { return t.Place != chosen && name == path.Base(chosen) })...)
 	kept := list(a.home, a.quarantine, kind, func(string) bool { return true })
 	prefix := flatten(t.Name) + "."
 	for _, n := range kept {
 		n.own = strings.HasPrefix(path.Base(n.dir), prefix)
 	}
 	for _, n := range beside {
-		n.own = n.dir == t.Name
+		n.own = n.dir == t.Name || n.dir == chosen
 	}
 	slices.SortStableFunc(kept, func(x, y *neighbour) int { return cmp.Compare(rank(y), rank(x)) })
 	slices.SortStableFunc(beside, func(x, y *neighbour) int { return cmp.Compare(rank(y), rank(x)) })

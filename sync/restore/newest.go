@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 
@@ -207,10 +208,15 @@ type walk struct {
 	skipped []Skipped
 }
 
-// skip notes why a commit was not taken.
+// skip notes why a commit was not taken. Whoever asked is told with the result;
+// only what is wrong with a commit is logged besides.
 func (w *walk) skip(id commit.ID, reason string, err error) {
 	w.skipped = append(w.skipped, Skipped{ID: id, Reason: reason, Err: err})
-	w.o.Logger.Warn("commit skipped", "step", id.Step, "attempt", id.Attempt, "reason", reason)
+	level := slog.LevelDebug
+	if err != nil {
+		level = slog.LevelWarn
+	}
+	w.o.Logger.Log(context.Background(), level, "commit skipped", "step", id.Step, "attempt", id.Attempt, "reason", reason)
 }
 
 // try takes one candidate. It reports done when the walk ends here.
@@ -231,7 +237,7 @@ func (w *walk) try(ctx context.Context, c commit.Candidate) (Result, bool, error
 	o.ID = c.ID
 	step, err := load(ctx, &o)
 	if err == nil && step.Marker.Resume == commit.ResumeWeights && !w.p.WeightsOK {
-		w.skip(c.ID, "weights only, training cannot resume from it exactly (--weights-ok takes it)", nil)
+		w.skip(c.ID, "weights only"+lacks(step.missing())+", so that training cannot resume from it exactly (--weights-ok takes it)", nil)
 		return Result{}, false, nil
 	}
 	var res Result
@@ -243,6 +249,20 @@ func (w *walk) try(ctx context.Context, c commit.Candidate) (Result, bool, error
 		return res, true, nil
 	}
 	return w.failed(ctx, &o, res, err)
+}
+
+// namedMissing bounds how many missing files a message names.
+const namedMissing = 4
+
+// lacks says what is missing, to follow on a word.
+func lacks(missing []string) string {
+	switch n := len(missing); {
+	case n == 0:
+		return ""
+	case n > namedMissing:
+		return fmt.Sprintf(": it lacks %s and %d more", strings.Join(missing[:namedMissing], ", "), n-namedMissing)
+	}
+	return ": it lacks " + strings.Join(missing, ", ")
 }
 
 // restore carries the chosen commit out.

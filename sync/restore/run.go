@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"slices"
 	"sync"
 	"time"
 )
@@ -80,13 +79,7 @@ func (r *runner) describe(l *loaded) {
 		ID: m.ID, Name: m.Name, Layout: m.Layout, Resume: m.Resume, Metadata: m.Metadata,
 		Path: filepath.Join(r.o.To, filepath.FromSlash(r.tree.Place)), Partial: r.o.Partial(),
 	}
-	for _, p := range l.Manifests {
-		for _, miss := range p.Missing {
-			if !slices.Contains(r.res.Missing, miss) {
-				r.res.Missing = append(r.res.Missing, miss)
-			}
-		}
-	}
+	r.res.Missing = l.missing()
 }
 
 func (r *runner) run(ctx context.Context) error {
