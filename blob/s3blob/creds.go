@@ -132,7 +132,7 @@ func (t *target) sources() string {
 			files[i] += " (not readable)"
 		}
 	}
-	machine := "this machine's role (no answer)"
+	machine := "this machine's role (its metadata service tells of none)"
 	if disabled, _ := strconv.ParseBool(os.Getenv("AWS_EC2_METADATA_DISABLED")); disabled {
 		machine = "this machine's role (AWS_EC2_METADATA_DISABLED is set)"
 	}

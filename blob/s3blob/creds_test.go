@@ -343,6 +343,31 @@ func TestNoCredentialsSaysWhereItLooked(t *testing.T) {
 	}
 }
 
+// TestMetadataServiceRefuses: what the machine's metadata service answers is not
+// taken for the store's answer.
+func TestMetadataServiceRefuses(t *testing.T) {
+	for _, status := range []int{403, 404, 400} {
+		noEnvCredentials(t)
+		imds := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
+		t.Cleanup(imds.Close)
+		t.Setenv("AWS_EC2_METADATA_DISABLED", "false")
+		t.Setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", imds.URL)
+		f := newFake(t)
+		b := f.open("", Options{})
+		_, err := b.Put(t.Context(), "k", content(10), nil)
+		wantClass(t, err, blob.ErrDenied)
+		if !strings.Contains(err.Error(), "there are no credentials; looked at") || strings.Contains(err.Error(), "the store answered") {
+			t.Errorf("%d: error %v", status, err)
+		}
+		if m, decided := b.sum.state(putObject); m != crc32c || decided {
+			t.Errorf("%d: the checksum is taken for refused", status)
+		}
+		for _, err := range b.List(t.Context(), "") {
+			wantClass(t, err, blob.ErrDenied)
+		}
+	}
+}
+
 // TestBrokenCredentialProcess: a source that is configured and fails is what
 // the error tells of.
 func TestBrokenCredentialProcess(t *testing.T) {

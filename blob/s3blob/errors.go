@@ -22,9 +22,17 @@ type answer struct {
 	message string
 }
 
-// answerOf takes the answer out of an SDK error.
+// answerOf takes the store's answer out of an SDK error. What a source of
+// credentials has answered is none.
 func answerOf(err error) answer {
-	var a answer
+	if _, ok := errors.AsType[*credentialsError](err); ok {
+		return answer{}
+	}
+	return anyAnswer(err)
+}
+
+// anyAnswer is answerOf, whoever it was that answered.
+func anyAnswer(err error) (a answer) {
 	var resp *smithyhttp.ResponseError
 	if errors.As(err, &resp) {
 		a.status = resp.HTTPStatusCode()
@@ -193,5 +201,5 @@ func isNetwork(err error) bool {
 	if errors.As(err, &n) {
 		return true
 	}
-	return answerOf(err).status >= 500
+	return anyAnswer(err).status >= 500
 }
