@@ -140,6 +140,15 @@ func (o *Options) complete() error {
 			return fmt.Errorf("restore: rewrite paths: %w", err)
 		}
 	}
+	o.bound()
+	if o.test == nil {
+		o.test = &testHooks{}
+	}
+	return nil
+}
+
+// bound fills in the defaults of what is in flight.
+func (o *Options) bound() {
 	if o.Concurrency <= 0 {
 		o.Concurrency = DefaultConcurrency
 	}
@@ -150,10 +159,6 @@ func (o *Options) complete() error {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	if o.test == nil {
-		o.test = &testHooks{}
-	}
-	return nil
 }
 
 // apart makes sure that neither directory lies in the other, also by way of
