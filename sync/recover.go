@@ -14,12 +14,14 @@ import (
 // RestoreOptions say what a restore brings back.
 type RestoreOptions struct {
 	restore.Policy // Chosen and MarkDamaged are the engine's
-	Selection      restore.Selection
+	// Selection, if it chooses files, brings what is no step: it is ReadOnly.
+	Selection restore.Selection
 
 	IfExists bool // nothing ever committed is success: training starts from nothing
 	Fresh    bool // declare that training starts anew; nothing is restored, unless From another run
 	ReadOnly bool // just look: draw no attempt, commit nothing, put nothing aside
 	Progress func(restore.Progress)
+	Direct   bool // write past the page cache
 
 	// From is another run of the same store, whose commit is restored instead
 	// of this run's (see from.go). Empty: this run.
@@ -51,6 +53,7 @@ type Restored struct {
 // Errors match restore.ErrNothingCommitted, ErrNothingUsable or
 // ErrCannotTell, or say what is wrong here.
 func (e *Engine) Restore(ctx context.Context, o RestoreOptions) (Restored, error) {
+	o.ReadOnly = o.ReadOnly || o.Selection.Partial()
 	if !o.ReadOnly {
 		if err := e.rescue(ctx); err != nil {
 			return Restored{}, err
@@ -121,6 +124,7 @@ func (e *Engine) bringBack(ctx context.Context, o RestoreOptions, drawn **commit
 	r, err := restore.Newest(ctx, restore.Options{
 		Store: src, To: e.cfg.Root, StateDir: e.cfg.StateDir, Only: e.only, Selection: o.Selection,
 		Concurrency: 2 * e.cfg.Concurrency, MemoryBudget: e.cfg.Memory, Logger: e.cfg.Log, Progress: o.Progress, Rewrite: o.Rewrite,
+		Direct: o.Direct,
 	}, p)
 	res := Restored{Result: r}
 	if src != e.store {

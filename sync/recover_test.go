@@ -1,6 +1,7 @@
 package syncer
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -300,5 +301,81 @@ func TestPrefixOfAnotherRunIsNoStoreFailure(t *testing.T) {
 	var gone *UnreachableError
 	if !errors.Is(err, commit.ErrConflict) || errors.As(err, &gone) {
 		t.Errorf("%v, want a conflict", err)
+	}
+}
+
+// TestSelectionIsNoStepForTheEngine: what was chosen of a step declares no
+// attempt, and is not committed as a step, whoever looks and whatever state
+// was lost.
+func TestSelectionIsNoStepForTheEngine(t *testing.T) {
+	w := newWorld(t)
+	w.step(100)
+	w.push()
+	n := w.fresh()
+	res := n.restore(RestoreOptions{Selection: restore.Selection{Exclude: []string{"optimizer.pt"}}})
+	if want := filepath.Join(n.root, restore.PartialName, "checkpoint-100"); res.Path != want || res.Attempt != 0 || !res.Partial {
+		t.Errorf("%+v, want %s", res, want)
+	}
+	if _, err := os.Stat(filepath.Join(res.Path, "model.safetensors")); err != nil {
+		t.Error(err)
+	}
+	if got := len(w.view().Attempts); got != 1 {
+		t.Errorf("%d attempts, want the one that saved it", got)
+	}
+	if err := os.RemoveAll(n.root + ".ckptsync"); err != nil {
+		t.Fatal(err)
+	}
+	if out := n.push(); len(out) != 0 {
+		t.Errorf("a push found %v", out)
+	}
+	n.wantCommits("100-a1-r0")
+}
+
+// TestRestoreGoesOnInAnotherProcess: a process that opens the state directory
+// in between leaves what the first has brought; a daemon does not.
+func TestRestoreGoesOnInAnotherProcess(t *testing.T) {
+	for _, daemon := range []bool{false, true} {
+		w := newWorld(t)
+		w.step(100)
+		w.push()
+		n := w.fresh()
+		ctx, cancel := context.WithCancelCause(t.Context())
+		e := n.engine()
+		_, err := e.Restore(ctx, RestoreOptions{Progress: func(p restore.Progress) {
+			if p.Done == p.Bytes && p.Phase == restore.PhaseFetch && p.Bytes > 0 {
+				cancel(errors.New("cut off"))
+			}
+		}})
+		cancel(nil)
+		if err == nil || e.Close() != nil {
+			t.Fatal("it was not cut off")
+		}
+		staging := filepath.Join(n.root+".ckptsync", "staging")
+		if left, err := os.ReadDir(staging); err != nil || len(left) != 1 {
+			t.Fatalf("left %v, %v", left, err)
+		}
+		if daemon {
+			e := n.engine()
+			done, stop := context.WithCancel(t.Context())
+			stop()
+			if err := e.Watch(done, t.Context(), time.Minute); err != nil {
+				t.Error(err)
+			}
+			e.Close()
+			if _, err := os.Stat(staging); err == nil {
+				t.Error("a daemon left it")
+			}
+			continue
+		}
+		if err := n.engine().Close(); err != nil {
+			t.Fatal(err)
+		}
+		if res := n.restore(RestoreOptions{}); res.Fetched != 0 || res.Bytes == 0 {
+			t.Errorf("fetched %d bytes again", res.Fetched)
+		}
+		sameTree(t, w.root, n.root, "checkpoint-100")
+		if _, err := os.Stat(staging); err == nil {
+			t.Error("a restore that ended well left it")
+		}
 	}
 }

@@ -33,6 +33,7 @@ type restoreJSON struct {
 	Seconds     float64        `json:"seconds"`
 	Skipped     []skippedStep  `json:"skipped"`
 	Metadata    map[string]any `json:"metadata"`
+	Partial     bool           `json:"partial,omitempty"`   // a selection of its files, and no step
 	Rewritten   []string       `json:"rewritten,omitempty"` // files whose paths --rewrite-root changed
 }
 
@@ -68,6 +69,14 @@ are known to hold them (TensorFlow's checkpoint, SkillOpt's runtime_state.json,
 pointer files), after they were verified; without it a file that names another
 place is warned of.
 
+What --include and --exclude choose is no step: it is put under
+DIR/.ckptsync-partial, where no trainer and no daemon takes it for one, its path
+is printed, and no attempt is declared.
+
+A restore that was cut off leaves what it has brought, and the next one goes on
+from there. What of a step is on this disk already, in its place, in another
+step or in the quarantine, is not fetched either.
+
 Status 3: nothing has ever been committed, a first start (0 with --if-exists).
 Status 4: there are commits, but none is usable. Status 5: could not tell; do
 not start training from zero on it.`,
@@ -90,12 +99,12 @@ not start training from zero on it.`,
 	fl.BoolVar(&f.opts.ReadOnly, "read-only", false, "just look: declare no attempt, commit nothing, put nothing aside")
 	fl.BoolVar(&f.opts.WeightsOK, "weights-ok", false, "also steps that cannot be resumed exactly")
 	fl.BoolVar(&f.opts.Selection.OwnPart, "own-part", false, "only what this node saved itself")
-	fl.StringArrayVar(&f.opts.Selection.Include, "include", nil, "only what matches `GLOB`, relative to the step; ** is any number of directories")
+	fl.StringArrayVar(&f.opts.Selection.Include, "include", nil, "only what matches `GLOB`, relative to the step; ** is any number of directories. What is chosen is no step")
 	fl.StringArrayVar(&f.opts.Selection.Exclude, "exclude", nil, "not what matches `GLOB`")
 	cmd.MarkFlagsMutuallyExclusive("step", "before")
 	cmd.MarkFlagsMutuallyExclusive("from", "if-exists")
 	cmd.MarkFlagsMutuallyExclusive("fresh", "read-only")
-	withSettings(cmd, "settle")
+	withSettings(cmd, "settle", "direct")
 	withSettings(cmd, transferSettings(false)...)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return a.restore(cmd, &f) }
 	return cmd
@@ -136,7 +145,7 @@ func (a *app) restore(cmd *cobra.Command, f *restoreFlags) error {
 		return err
 	}
 	defer es.close()
-	f.opts.Progress = restoreProgress(es.bars)
+	f.opts.Progress, f.opts.Direct = restoreProgress(es.bars), cfg.Direct
 	res, err := es.list[0].Restore(cmd.Context(), f.opts)
 	es.bars.Close()
 	if err != nil {
@@ -165,6 +174,9 @@ func (f *restoreFlags) parse() error {
 	}
 	if f.opts.Fresh && f.opts.From == "" && (f.opts.Step != nil || f.opts.Before != nil || f.opts.Attempt != 0) {
 		return errors.New("--fresh restores nothing: it takes no --step, --before or --attempt, unless --from another run")
+	}
+	if f.opts.Fresh && f.opts.Selection.Partial() {
+		return errors.New("--fresh: what --include and --exclude choose is no step that training begins from")
 	}
 	if f.rewrite == "" {
 		return nil
@@ -205,17 +217,23 @@ func (a *app) hintRestored(res *syncer.Restored) {
 	for _, m := range append(res.Quarantined, res.Aside...) {
 		a.term.Hint("%s was moved to %s", m.Name, m.To)
 	}
-	if !res.Nothing {
-		a.term.Hint("restored step %d of attempt %d: %s in %s, %s of it here already, %s",
-			res.ID.Step, res.ID.Attempt, term.Bytes(res.Bytes), term.Count(res.Files, "file"), term.Bytes(res.Reused), term.Duration(res.Duration))
+	switch {
+	case res.Nothing:
+		return
+	case res.Partial:
+		a.term.Hint("this is a selection of the step's files and no step: no attempt was declared, and nothing resumes from it by itself")
+	case len(res.Missing) > 0:
+		a.term.Hint("it does not resume exactly: it lacks %s", strings.Join(res.Missing, ", "))
 	}
+	a.term.Hint("restored step %d of attempt %d: %s in %s, %s of it here already, %s",
+		res.ID.Step, res.ID.Attempt, term.Bytes(res.Bytes), term.Count(res.Files, "file"), term.Bytes(res.Reused), term.Duration(res.Duration))
 }
 
 func toRestoreJSON(res *syncer.Restored) restoreJSON {
 	j := restoreJSON{
 		Step: res.ID.Step, Attempt: res.ID.Attempt, Revision: res.ID.Revision, Resume: string(res.Resume), Layout: res.Layout,
 		Files: res.Files, Bytes: res.Bytes, ReusedBytes: res.Reused, Seconds: res.Duration.Seconds(),
-		Skipped: []skippedStep{}, Metadata: res.Metadata,
+		Skipped: []skippedStep{}, Metadata: res.Metadata, Partial: res.Partial,
 	}
 	if j.Metadata == nil {
 		j.Metadata = map[string]any{}

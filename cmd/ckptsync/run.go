@@ -161,7 +161,7 @@ func (t *training) restore(ctx context.Context, o syncer.RestoreOptions) (syncer
 		t.es = nil
 		return syncer.Restored{}, err
 	}
-	o.Progress = restoreProgress(t.es.bars)
+	o.Progress, o.Direct = restoreProgress(t.es.bars), t.cfg.Direct
 	res, err := t.es.list[0].Restore(ctx, o)
 	t.es.bars.Close()
 	return res, err

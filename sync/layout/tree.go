@@ -23,11 +23,11 @@ const (
 var temporary = []string{
 	"*.tmp", ".tmp*", "*.tempstate*", ".metadata.bck", "*.orbax-checkpoint-tmp*", "tmp-checkpoint-*", "*.dirty.pt",
 	"._dlrover_ckpt_stage", ".nfs*", "*.lock", "__pycache__", "*.sagemaker-uploading", "*.sagemaker-uploaded",
-	".cache",
+	".cache", ".ckptsync-*",
 }
 
 // besides are names that lie in a root beside the steps and are none.
-var besides = []string{".ckptsync-*", "*-unfinished", "runs", "wandb", "completions", "lightning_logs", "events.out.tfevents*", "*-merged"}
+var besides = []string{"*-unfinished", "runs", "wandb", "completions", "lightning_logs", "events.out.tfevents*", "*-merged"}
 
 // emptyAlways are the names of files that mean what they mean without content.
 var emptyAlways = []string{

@@ -26,6 +26,7 @@ func (l *loader) build(chosen string) *Config {
 		EarlyUpload:  f.EarlyUpload,
 		Bandwidth:    f.Bandwidth,
 		Nice:         f.Nice,
+		Direct:       f.Direct,
 		DropCache:    f.DropCache,
 		Patience:     time.Duration(f.Patience),
 		Stall:        time.Duration(f.Stall),

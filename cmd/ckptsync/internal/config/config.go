@@ -42,6 +42,7 @@ type Config struct {
 	EarlyUpload  bool          // a daemon sends what is quiet of a step that is still being written
 	Bandwidth    Bandwidth     // nil: no limit
 	Nice         bool          // yield processor and disk to everybody else
+	Direct       bool          // a restore writes past the page cache
 	DropCache    string        // DropAuto, DropAlways or DropNever
 	Patience     time.Duration // how long one call of the store is tried again; 0: as the store package has it
 	Stall        time.Duration // how long no byte may move on a connection; 0: as the driver has it

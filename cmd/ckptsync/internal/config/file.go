@@ -39,6 +39,7 @@ type file struct {
 	EarlyUpload  bool           `yaml:"early_upload"`
 	Bandwidth    Bandwidth      `yaml:"bandwidth"`
 	Nice         bool           `yaml:"nice"`
+	Direct       bool           `yaml:"direct"`
 	DropCache    string         `yaml:"drop_cache"`
 	Patience     Duration       `yaml:"patience"`
 	Stall        Duration       `yaml:"stall"`

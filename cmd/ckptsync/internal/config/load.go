@@ -79,6 +79,12 @@ func Settings() []Setting {
 			}
 			return nil
 		}},
+		{"direct", "CKPTSYNC_DIRECT", "direct", "", "restore past the page cache, where the file system can: for steps that are not read right after", func(f *file, v string) (err error) {
+			if f.Direct, err = strconv.ParseBool(v); err != nil {
+				return fmt.Errorf("%q is neither true nor false", v)
+			}
+			return nil
+		}},
 		{"drop_cache", "CKPTSYNC_DROP_CACHE", "drop-cache", "MODE", "drop from the page cache what was sent: auto, true or false (default auto: what was not there before)", text(func(f *file) *string { return &f.DropCache })},
 		{"patience", "CKPTSYNC_PATIENCE", "patience", "DURATION", "how long a call of the store is tried again (default about 80s)", length(func(f *file) *Duration { return &f.Patience })},
 		{"stall", "CKPTSYNC_STALL", "stall", "DURATION", "give up a connection on which no byte moves for so long (default 30s)", length(func(f *file) *Duration { return &f.Stall })},
