@@ -54,7 +54,7 @@ func newEngine(cfg *config.Config, r config.Run, es *engines) (*syncer.Engine, e
 	}
 	return syncer.New(syncer.Config{
 		Run: r.Name, Root: r.Root, StateDir: r.StateDir, Bucket: es.bucket, StoreURL: cfg.Store.String(),
-		Layouts: layouts, Settle: r.Settle, ScanInterval: cfg.ScanInterval, Retention: retention,
+		Layouts: layouts, Settle: r.Settle, ScanInterval: cfg.ScanInterval, Retention: retention, StaleUploads: r.Retention.Grace,
 		Concurrency: cfg.Concurrency, Memory: int64(cfg.Memory), EarlyUpload: cfg.EarlyUpload,
 		Log: log, Reporter: syncer.Reporters{syncer.LogReporter{Log: log}, newBarReporter(es.bars)},
 	})

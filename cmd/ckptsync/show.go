@@ -57,6 +57,8 @@ type showEntry struct {
 	Chunk    int64           `json:"chunk,omitempty"`  // bytes per digest
 	Digests  []commit.Digest `json:"digests,omitempty"`
 	Node     int             `json:"node"`
+	// BorrowedFrom is the commit that sent the object, if it is another.
+	BorrowedFrom string `json:"borrowed_from,omitempty"`
 }
 
 func (a *app) showCmd() *cobra.Command {
@@ -140,7 +142,9 @@ func (r *openedRun) show(ctx context.Context, v *commit.View, id commit.ID) (*sh
 		return nil, err
 	}
 	for _, e := range entries {
-		s.Entries = append(s.Entries, r.entry(e))
+		out := r.entry(e)
+		out.BorrowedFrom = borrowedFrom(e.Object, id)
+		s.Entries = append(s.Entries, out)
 	}
 	return s, nil
 }
@@ -227,6 +231,7 @@ func (a *app) printShow(s *showJSON) error {
 	for _, l := range s.Locations {
 		facts = append(facts, [2]string{"data", l})
 	}
+	facts = append(facts, s.borrowed()...)
 	if err := a.term.Printf(term.Bold, "%s of run %s", s.Name, s.Run); err != nil {
 		return err
 	}
