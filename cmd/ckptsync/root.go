@@ -76,7 +76,7 @@ func (a *app) rootCmd() *cobra.Command {
 	root.AddCommand(
 		a.daemonCmd(), a.runCmd(), a.restoreCmd(), a.pushCmd(), a.pruneCmd(),
 		a.demoCmd(), a.demoTrainerCmd(),
-		a.listCmd(), a.showCmd(), a.resolveCmd(), a.inspectCmd(), a.doctorCmd(), a.layoutsCmd(), a.markCmd(),
+		a.listCmd(), a.showCmd(), a.resolveCmd(), a.inspectCmd(), a.doctorCmd(), a.layoutsCmd(), a.markCmd(), a.verifyCmd(),
 		a.versionCmd(), a.completionCmd(),
 	)
 	for _, c := range root.Commands() {
