@@ -56,6 +56,7 @@ type Config struct {
 	capture func(root, name string, skip func(string) bool) (*tree.Tree, error)
 	fsys    func(root string) fs.FS
 	events  func() (*watch.Watcher, error)
+	sure    func(file *os.File, off, n int64) bool
 	hook    func(point string) // called at every point where a crash test may stop
 }
 
@@ -107,6 +108,9 @@ func (c *Config) setSeams() {
 	}
 	if c.events == nil {
 		c.events = watch.New
+	}
+	if c.sure == nil {
+		c.sure = sureOf
 	}
 	if c.hook == nil {
 		c.hook = func(string) {}

@@ -25,13 +25,23 @@ import (
 // is old enough. What was read before the step's evidence was there is read
 // once more afterwards, and sent again if it is another now; only the hash is
 // paid for twice. While the step settles there is time for that, so it costs no
-// delay where a layout wants quiet. Then R3 holds as it always does: what was
-// read under the final identity, with the evidence there, is sealed after one
-// last pass over the names.
+// delay where a layout wants quiet. The one exception is what the kernel says
+// (sureOf): pages that were clean when they were read, on a file system that
+// notes the next store to them, are as they were if the identity is. A trainer
+// that syncs its files has only such, and others' are so a while later, when
+// they are read once more for that.
+//
+// Then R3 holds as it always does: what was read under the final identity, with
+// the evidence there or as good as that, is sealed after one last pass over the
+// names.
 
 // earlyQuiet is how long a file must have been as it is before it is sent as a
 // whole.
 const earlyQuiet = time.Second
+
+// doubtEvery is how often it is looked whether what is in doubt can be made
+// sure of.
+const doubtEvery = 2 * time.Second
 
 // early is what the publisher remembers of sending ahead.
 type early struct {
@@ -55,6 +65,7 @@ type ahead struct {
 	parts   map[string]*upload.Growing // by path
 	noParts bool                       // this store takes none
 	alike   map[string]map[int]bool    // parts that are those of the lender, by path
+	doubted time.Time                  // when doubts were last looked at
 }
 
 // sighting is what is known of a file from looking again and again.

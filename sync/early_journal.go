@@ -61,12 +61,12 @@ func (j *journal) spoil(r record) {
 	}
 }
 
-// has reports whether part n was acknowledged with so many bytes.
-func (j *journal) has(upload string, n int, size int64) bool {
+// part is part n of an upload, if it was acknowledged with so many bytes.
+func (j *journal) part(upload string, n int, size int64) (record, bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	r, ok := j.parts[upload][n]
-	return ok && r.Part != nil && r.Part.Size == size
+	return r, ok && r.Part != nil && r.Part.Size == size && len(r.Digest) == 1
 }
 
 // everything is all that stands in it, as trash.
@@ -134,7 +134,7 @@ func (e *Engine) takeAhead(ctx context.Context, j *journal, l *life) error {
 			continue
 		}
 		if r, ok := a.object(t.Path, t.Ident); ok {
-			r.Doubt = r.Print != l.print
+			r.Doubt = !r.Firm && r.Print != l.print
 			good[r.Object] = true
 			if err := j.add(r); err != nil {
 				return err
@@ -193,13 +193,16 @@ func (j *journal) names(object string) bool {
 // continued makes of what a journal says about an upload that was begun what is
 // to be sent of the file. A part of a file that grew counts without being read
 // again only if the step was what it is now, print, when it was read: then the
-// evidence was there already.
+// evidence was there already; or if a change since would show in the file's identity.
 func (e *Engine) continued(u *upload.File, r record, parts map[int]record, print string) {
+	doubt := func(p record) bool {
+		return !(p.Firm && p.Ident != nil && *p.Ident == u.Ident) && (print == "" || p.Print != print)
+	}
 	u.Fresh, u.Growing = u.Object, r.Growing
 	u.Object, u.UploadID, u.Sent = e.store.Key(r.Object), r.Upload, map[int]upload.SentPart{}
 	for n, p := range parts {
 		if p.Part != nil && len(p.Digest) == 1 {
-			u.Sent[n] = upload.SentPart{Part: *p.Part, Digest: p.Digest[0], Doubt: r.Growing && (print == "" || p.Print != print)}
+			u.Sent[n] = upload.SentPart{Part: *p.Part, Digest: p.Digest[0], Doubt: r.Growing && doubt(p)}
 		}
 	}
 }
@@ -360,10 +363,14 @@ func (s *earlyLog) Begun(f *upload.File, id string) error {
 }
 
 // PartSent implements upload.Log.
-func (s *earlyLog) PartSent(_ *upload.File, id string, p upload.SentPart) error {
+func (s *earlyLog) PartSent(f *upload.File, id string, p upload.SentPart) error {
 	s.e.cfg.hook("ahead part acknowledged")
 	defer s.e.cfg.hook("ahead part sent")
-	return s.j.add(record{Kind: "part", Upload: id, Part: &p.Part, Digest: []commit.Digest{p.Digest}, Print: s.print})
+	r := record{Kind: "part", Upload: id, Part: &p.Part, Digest: []commit.Digest{p.Digest}, Print: s.print}
+	if p.Firm {
+		r.Firm, r.Ident = true, &f.Ident
+	}
+	return s.j.add(r)
 }
 
 // FileSent implements upload.Log.
@@ -371,7 +378,7 @@ func (s *earlyLog) FileSent(f *upload.File, d []commit.Digest) error {
 	s.e.cfg.hook("ahead file acknowledged")
 	defer s.e.cfg.hook("ahead file sent")
 	r := s.about("file", f)
-	r.Digest = d
+	r.Digest, r.Firm = d, f.Firm
 	return s.j.add(r)
 }
 

@@ -35,22 +35,40 @@ type piece struct {
 	chunk int64
 	part  int // from 1; 0: the file
 	size  int64
+	quiet bool
+	was   *record // what was sent of it, in doubt
 }
 
-// all sends piece by piece until there is none.
+// all sends piece by piece until there is none. When there was none to begin
+// with it looks for what was sent and is in doubt, and makes sure of it.
 func (s *sender) all(ctx context.Context) error {
+	n, err := s.each(ctx, s.pieces)
+	if n > 0 || err != nil || s.e.cfg.now().Sub(s.a.doubted) < doubtEvery {
+		return err
+	}
+	s.a.doubted = s.e.cfg.now()
+	_, err = s.each(ctx, s.doubts)
+	return err
+}
+
+// each sends what pieces yields of every file, and returns how many that were.
+func (s *sender) each(ctx context.Context, pieces func(tree.Entry, func(piece) bool)) (n int, err error) {
 	g, work := errgroup.WithContext(ctx)
 	g.SetLimit(s.e.cfg.Concurrency)
 	for _, t := range s.g.tree.Files() {
-		s.pieces(t, func(p piece) bool {
+		if s.g.skip(s.g.tree.Rel(t.Path)) {
+			continue
+		}
+		pieces(t, func(p piece) bool {
 			if s.stop.Err() != nil || work.Err() != nil || s.settled() {
 				return false
 			}
+			n++
 			g.Go(func() error { return s.tolerate(p.t, s.send(work, p)) })
 			return true
 		})
 	}
-	return g.Wait()
+	return n, g.Wait()
 }
 
 // settled reports whether the step settles since it was looked at.
@@ -77,15 +95,15 @@ func (s *sender) tolerate(t tree.Entry, err error) error {
 // pieces yields those of a file that may be sent now and were not.
 func (s *sender) pieces(t tree.Entry, yield func(piece) bool) {
 	was := s.a.seen[t.Path]
-	if s.g.skip(s.g.tree.Rel(t.Path)) || s.sent(t) {
+	if s.sent(t) {
 		return
 	}
-	quiet := s.g.looked.Sub(was.since) >= earlyQuiet
+	quiet := s.quiet(t)
 	chunk := commit.ChunkSize(t.Size)
 	switch {
 	case t.Size <= chunk:
 		if quiet {
-			yield(piece{t: t, chunk: chunk, size: t.Size})
+			yield(piece{t: t, chunk: chunk, size: t.Size, quiet: true})
 		}
 	case s.noParts():
 	case quiet:
@@ -104,6 +122,49 @@ func (s *sender) noParts() bool {
 	return s.a.noParts
 }
 
+// quiet reports whether the file has been as it is for a moment.
+func (s *sender) quiet(t tree.Entry) bool {
+	return s.g.looked.Sub(s.a.seen[t.Path].since) >= earlyQuiet
+}
+
+// doubts yields what was sent of a quiet file and is in doubt, if to read it
+// again now would end that.
+func (s *sender) doubts(t tree.Entry, yield func(piece) bool) {
+	if !s.quiet(t) || !s.sureNow(t) {
+		return
+	}
+	if r, ok := s.a.j.object(t.Path, t.Ident); ok {
+		if !r.Firm && t.Size <= r.Chunk {
+			yield(piece{t: t, chunk: r.Chunk, size: t.Size, quiet: true, was: &r})
+		}
+		return
+	}
+	up, parts, ok := s.a.j.upload(t.Path, t.Ident)
+	if !ok {
+		return
+	}
+	for n, r := range parts {
+		size := min(up.Chunk, t.Size-int64(n-1)*up.Chunk)
+		if r.Firm && *r.Ident == t.Ident || r.Part == nil || r.Part.Size != size || len(r.Digest) != 1 {
+			continue
+		}
+		if !yield(piece{t: t, chunk: up.Chunk, part: n, size: size, quiet: true, was: &r}) {
+			return
+		}
+	}
+}
+
+// sureNow reports whether any change of the file from now on shows.
+func (s *sender) sureNow(t tree.Entry) bool {
+	f := s.file(t, 0)
+	file, err := f.Open()
+	if err != nil {
+		return false
+	}
+	defer file.Close()
+	return s.e.cfg.sure(file, 0, t.Size)
+}
+
 // sent reports whether the store has the file as it is.
 func (s *sender) sent(t tree.Entry) bool {
 	if _, ok := s.a.own.file(t.Path, t.Ident); ok {
@@ -117,11 +178,15 @@ func (s *sender) sent(t tree.Entry) bool {
 func (s *sender) parts(t tree.Entry, chunk, size int64, yield func(piece) bool) {
 	r, begun := s.begun(t, chunk)
 	for n := 1; int64(n-1)*chunk < size; n++ {
-		p := piece{t: t, chunk: chunk, part: n, size: min(chunk, size-int64(n-1)*chunk)}
+		p := piece{t: t, chunk: chunk, part: n, size: min(chunk, size-int64(n-1)*chunk), quiet: s.quiet(t)}
 		s.mu.Lock()
 		skip := s.odd[t.Path] || s.a.alike[t.Path][n]
 		s.mu.Unlock()
-		if skip || begun && s.a.j.has(r.Upload, n, p.size) {
+		if begun {
+			_, have := s.a.j.part(r.Upload, n, p.size)
+			skip = skip || have
+		}
+		if skip {
 			continue
 		}
 		if !yield(p) {
@@ -139,8 +204,14 @@ func (s *sender) begun(t tree.Entry, chunk int64) (record, bool) {
 // send sends one piece.
 func (s *sender) send(ctx context.Context, p piece) error {
 	f := s.file(p.t, p.chunk)
+	if p.quiet {
+		f.Sure = s.e.cfg.sure
+	}
 	if p.part == 0 {
 		f.Object, f.Known = s.key(p.t.Path), s.known(p.t)
+		if p.was != nil {
+			f.Known = &upload.Known{Object: s.e.store.Key(p.was.Object), Digest: p.was.Digest}
+		}
 		return s.e.up.Whole(ctx, &f, s.log())
 	}
 	if d := s.lentPart(p); d != nil {
@@ -153,7 +224,10 @@ func (s *sender) send(ctx context.Context, p piece) error {
 	if err != nil || u == nil {
 		return err
 	}
-	return u.Send(ctx, p.part, p.size, s.log())
+	if p.was != nil {
+		f.Sent = map[int]upload.SentPart{p.part: {Part: *p.was.Part, Digest: p.was.Digest[0]}}
+	}
+	return u.Send(ctx, &f, p.part, p.size, s.log())
 }
 
 // file is what is to be sent of an entry, without its key. It is opened by its
@@ -255,7 +329,7 @@ func (s *sender) finish(ctx context.Context) error {
 			continue
 		}
 		r, sent := s.a.j.object(t.Path, t.Ident)
-		if sent && (!s.g.proven || r.Print == s.g.print) {
+		if sent && (!s.g.proven || r.Firm || r.Print == s.g.print) {
 			continue
 		}
 		todo = append(todo, s.rest(t, r, sent))
@@ -271,7 +345,7 @@ func (s *sender) finish(ctx context.Context) error {
 // sent.
 func (s *sender) rest(t tree.Entry, r record, sent bool) upload.File {
 	f := s.file(t, commit.ChunkSize(t.Size))
-	f.Stop = func() bool { return s.stop.Err() != nil }
+	f.Stop, f.Sure = func() bool { return s.stop.Err() != nil }, s.e.cfg.sure
 	f.Object, f.Known, f.Growing = s.key(t.Path), s.known(t), t.Size > f.Chunk
 	if sent && r.Chunk == f.Chunk {
 		f.Known = &upload.Known{Object: s.e.store.Key(r.Object), Digest: r.Digest}

@@ -28,11 +28,12 @@ type earlyWorld struct {
 
 func newEarlyWorld(t *testing.T, tune func(*Config)) *earlyWorld {
 	t.Helper()
+	t.Parallel()
 	w := &earlyWorld{world: newWorld(t)}
 	w.f = blobtest.NewFaulty(w.bucket, 1)
 	w.bucket = w.f
 	w.tune = func(c *Config) {
-		c.EarlyUpload = true
+		c.EarlyUpload, c.sure = true, func(*os.File, int64, int64) bool { return false }
 		if tune != nil {
 			tune(c)
 		}
@@ -210,10 +211,10 @@ func (w *earlyWorld) wantTidy() {
 	}
 }
 
-// big is a step whose weights are three chunks and a bit, as its files in the
+// big is a step whose weights are two chunks and a bit, as its files in the
 // order of writing.
 func big(n int, opts ...layouttest.Option) []layouttest.File {
-	return layouttest.HFFiles(n, append([]layouttest.Option{layouttest.Size(3*mib16 + 1<<20)}, opts...)...)
+	return layouttest.HFFiles(n, append([]layouttest.Option{layouttest.Size(2*mib16 + 1<<20)}, opts...)...)
 }
 
 const (
@@ -231,7 +232,7 @@ func TestAheadIsNotSentAgain(t *testing.T) {
 	}
 	w.ticks(3)
 	before := w.sent()
-	if before[weights+"#4"] != 1 || before["checkpoint-100/optimizer.pt"] != 1 || len(before) != last+3 {
+	if before[weights+"#3"] != 1 || before["checkpoint-100/optimizer.pt"] != 1 || len(before) != last+2 {
 		t.Fatalf("sent ahead: %v", before)
 	}
 	w.wantCommits()
@@ -350,7 +351,7 @@ func TestAheadGrowingFilePatchedAtItsEnd(t *testing.T) {
 	clear(model.Data[:8]) // what an archive writes before it knows its length
 	w.write("checkpoint-100", fs[0])
 	w.grow(weights, model.Data, 9<<20)
-	if s := w.sent(); s[weights+"#1"] != 1 || s[weights+"#2"] != 1 || s[weights+"#3"] != 0 {
+	if s := w.sent(); s[weights+"#1"] != 1 || s[weights+"#2"] != 0 {
 		t.Fatalf("sent while it grew: %v", s)
 	}
 	w.patch(weights, 0, header)
@@ -374,7 +375,7 @@ func TestAheadPreallocatedFileWaits(t *testing.T) {
 		t.Errorf("sent while it was filled: %v", s)
 	}
 	w.ticks(3)
-	if s := w.sent(); len(s) != 4 {
+	if s := w.sent(); len(s) != 3 {
 		t.Errorf("sent when it was quiet: %v", s)
 	}
 	w.write("checkpoint-100", append(fs[:1:1], fs[2:]...)...)
@@ -391,7 +392,7 @@ func TestAheadSilentChangeIsFound(t *testing.T) {
 				fs := big(100)
 				w.write("checkpoint-100", fs[:len(fs)-1]...)
 				w.ticks(4)
-				if s := w.sent(); len(s) != len(fs)-1+3 {
+				if s := w.sent(); len(s) != len(fs)-1+2 {
 					t.Fatalf("sent ahead: %v", s)
 				}
 				fi, err := os.Stat(filepath.Join(w.root, path))
@@ -487,12 +488,12 @@ func TestAheadGivesWayToACompleteStep(t *testing.T) {
 	if w.e.next(func(*life) bool { return true }) == nil {
 		t.Fatal("checkpoint-300 is not complete")
 	}
-	if s := w.sent(); s["checkpoint-200/model.safetensors#4"] != 0 {
+	if s := w.sent(); s["checkpoint-200/model.safetensors#3"] != 0 {
 		t.Errorf("it went on: %v", s)
 	}
 	w.tick()
 	w.wantCommitted(300)
-	if n := w.sent()["checkpoint-200/model.safetensors#4"]; n != 0 {
+	if n := w.sent()["checkpoint-200/model.safetensors#3"]; n != 0 {
 		t.Errorf("a step older than a commit is sent ahead: %v", w.sent())
 	}
 }
@@ -548,14 +549,14 @@ func TestAheadGoesOnInAnotherProcess(t *testing.T) {
 	w := newEarlyWorld(t, nil)
 	fs := big(100)
 	w.write("checkpoint-100", fs[0])
-	w.grow(weights, fs[1].Data[:40<<20], 9<<20)
+	w.grow(weights, fs[1].Data[:33<<20], 9<<20)
 	w.restart()
 	f, err := os.OpenFile(filepath.Join(w.root, weights), os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if _, err := f.Write(fs[1].Data[40<<20:]); err != nil {
+	if _, err := f.Write(fs[1].Data[33<<20:]); err != nil {
 		t.Fatal(err)
 	}
 	w.write("checkpoint-100", fs[2:len(fs)-1]...)
@@ -598,5 +599,61 @@ func TestAheadStoreFails(t *testing.T) {
 	w.settle()
 	w.wantCommitted(100)
 	w.wantOnce()
+	w.wantTidy()
+}
+
+// passes counts how often the engine reaches each point.
+func (w *earlyWorld) passes() (count func(string) int) {
+	var mu sync.Mutex
+	n := map[string]int{}
+	w.e.cfg.hook = func(p string) { mu.Lock(); n[p]++; mu.Unlock() }
+	return func(p string) int { mu.Lock(); defer mu.Unlock(); return n[p] }
+}
+
+func TestAheadIsReadAgainOnlyIfInDoubt(t *testing.T) {
+	for name, when := range map[string]int{"never sure": 1 << 30, "sure at once": 0, "sure later": 6} {
+		t.Run(name, func(t *testing.T) {
+			ticks := 0
+			w := newEarlyWorld(t, func(c *Config) {
+				c.Settle = new(time.Duration(0))
+				c.sure = func(*os.File, int64, int64) bool { return ticks >= when }
+			})
+			fs := big(100)
+			w.write("checkpoint-100", fs[:len(fs)-1]...)
+			for ; ticks < 14; ticks++ {
+				w.tick()
+			}
+			count := w.passes()
+			w.write("checkpoint-100", fs[len(fs)-1])
+			w.tick()
+			w.wantCommitted(100)
+			w.wantOnce()
+			parts, whole := count("part sent"), count("file sent")
+			if want := map[bool][2]int{true: {0, 2}, false: {3, len(fs)}}[when < 14]; parts != want[0] || whole != want[1] {
+				t.Errorf("after the evidence %d parts and %d files were looked at, want %v", parts, whole, want)
+			}
+		})
+	}
+}
+
+// What is in doubt and has changed is sent again when it can be made sure of.
+func TestAheadDoubtIsEnded(t *testing.T) {
+	sure := false
+	w := newEarlyWorld(t, func(c *Config) {
+		c.Settle = new(time.Duration(0))
+		c.sure = func(*os.File, int64, int64) bool { return sure }
+	})
+	fs := big(100)
+	w.write("checkpoint-100", fs[:len(fs)-1]...)
+	w.ticks(4)
+	w.silently(weights, 17<<20, []byte("mapped"))
+	w.silently("checkpoint-100/optimizer.pt", int64(len(fs[3].Data)/2), []byte("mapped"))
+	sure = true
+	w.ticks(8)
+	w.wantOnce(weights+"#2", "checkpoint-100/optimizer.pt")
+	w.write("checkpoint-100", fs[len(fs)-1])
+	w.tick()
+	w.wantCommitted(100)
+	w.tick()
 	w.wantTidy()
 }

@@ -56,6 +56,7 @@ type record struct {
 	// of what was sent ahead
 	Print   string `json:"print,omitempty"`   // fingerprint of the step before the file or the part was read
 	Doubt   bool   `json:"doubt,omitempty"`   // of a file: to be compared before it is named
+	Firm    bool   `json:"firm,omitempty"`    // as sure as the identity is
 	Growing bool   `json:"growing,omitempty"` // of an upload: its size was not known
 	// of a commit
 	ID          *commit.ID `json:"id,omitempty"`

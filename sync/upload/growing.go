@@ -17,6 +17,8 @@ var ErrStopped = errors.New("told to stop")
 
 func (f *File) stopped() bool { return f.Stop != nil && f.Stop() }
 
+func (f *File) sure(file *os.File, off, n int64) bool { return f.Sure != nil && f.Sure(file, off, n) }
+
 func anyStopped(files []File) bool {
 	return slices.ContainsFunc(files, func(f File) bool { return f.stopped() })
 }
@@ -37,7 +39,6 @@ func (u *Uploader) Whole(ctx context.Context, f *File, log Log) error {
 // called concurrently.
 type Growing struct {
 	u  *Uploader
-	f  *File
 	up blob.Upload
 }
 
@@ -50,7 +51,7 @@ func (g *Growing) ID() string { return g.up.ID() }
 // where the store takes no parts.
 func (u *Uploader) Grow(ctx context.Context, f *File, log Log) (*Growing, error) {
 	f.Growing = true
-	g := &Growing{u: u, f: f}
+	g := &Growing{u: u}
 	if f.UploadID != "" {
 		up, err := u.bucket.Upload(ctx, f.Object, f.UploadID, f.options())
 		if err == nil {
@@ -70,21 +71,28 @@ func (u *Uploader) Grow(ctx context.Context, f *File, log Log) (*Growing, error)
 	return g, log.Begun(f, up.ID())
 }
 
-// Send reads part n, which is size bytes long, sends it, and tells the log. The
+// Send reads part n of the file as f has it now, which is size bytes long, sends
+// it, unless it is what f.Sent has, and tells the log. The
 // file may change meanwhile; one that is another by now, or shorter, is a *ChangedError.
-func (g *Growing) Send(ctx context.Context, n int, size int64, log Log) error {
-	file, err := openInode(g.f)
+func (g *Growing) Send(ctx context.Context, f *File, n int, size int64, log Log) error {
+	file, err := openInode(f)
 	if err != nil {
 		return err
 	}
 	defer file.Close()
-	return g.u.withChunk(ctx, g.f, file, int64(n-1)*g.f.Chunk, size, func(src blob.Source, d commit.Digest, crc uint32) error {
-		p, err := g.up.PutPart(ctx, n, src, crc)
-		if err != nil {
+	off := int64(n-1) * f.Chunk
+	firm := f.Sure != nil && still(f, file) == nil && f.sure(file, off, size)
+	return g.u.withChunk(ctx, f, file, off, size, func(src blob.Source, d commit.Digest, crc uint32) error {
+		p := SentPart{Digest: d, Doubt: true, Firm: firm && still(f, file) == nil}
+		if was, ok := f.Sent[n]; ok && was.Digest == d && was.Size == size {
+			p.Part = was.Part
+			return log.PartSent(f, g.up.ID(), p)
+		}
+		if p.Part, err = g.up.PutPart(ctx, n, src, crc); err != nil {
 			return err
 		}
 		g.u.progress(size, 0)
-		return log.PartSent(g.f, g.up.ID(), SentPart{Part: p, Digest: d, Doubt: true})
+		return log.PartSent(f, g.up.ID(), p)
 	})
 }
 

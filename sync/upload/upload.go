@@ -51,6 +51,11 @@ type File struct {
 	// Growing says that the upload in parts is one of unknown size: it was
 	// begun while the file still grew.
 	Growing bool
+	// Sure, if not nil, is asked before n bytes at off are read: will any change
+	// of them from now on show in the file's identity? Firm is set before the Log
+	// is told of a file of one chunk: it was sure, and the identity is the same.
+	Sure func(file *os.File, off, n int64) bool
+	Firm bool
 	// Stop, if not nil, is asked before each request: once it says true nothing
 	// more of the file is sent, and Send returns ErrStopped in the end.
 	Stop func() bool
@@ -63,6 +68,8 @@ type SentPart struct {
 	// Doubt says that the part was read when the file could still change. It is
 	// read once more, and sent again only if it is another now.
 	Doubt bool
+	// Firm says that it is as sure as the file's identity all the same.
+	Firm bool
 }
 
 // Log is told what is durable in the store, so that another process can go on
@@ -174,6 +181,7 @@ func (u *Uploader) small(ctx context.Context, f *File) ([]commit.Digest, error) 
 	defer file.Close()
 	var digests []commit.Digest
 	size, alike := f.Ident.Size, false
+	f.Firm = f.sure(file, 0, size)
 	err = u.withChunk(ctx, f, file, 0, size, func(src blob.Source, d commit.Digest, crc uint32) error {
 		if size > 0 {
 			digests = []commit.Digest{d}
