@@ -21,6 +21,11 @@ class Boto3:
         self.s3 = boto3.client("s3", config=Config(s3={"addressing_style": "path"}, max_pool_connections=64))
         self.config = TransferConfig(preferred_transfer_client=client)
 
+    def keys(self, bucket, prefix):
+        for page in self.s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix):
+            for entry in page.get("Contents", []):
+                yield entry["Key"]
+
     def up(self, path, bucket, key):
         self.s3.upload_file(path, bucket, key, Config=self.config)
 
@@ -36,6 +41,11 @@ class S3TorchConnector:
 
         self.client = MountpointS3Client(os.environ["AWS_REGION"], endpoint=os.environ["AWS_ENDPOINT_URL"], force_path_style=True)
 
+    def keys(self, bucket, prefix):
+        for page in self.client.list_objects(bucket, prefix):
+            for entry in page.object_info:
+                yield entry.key
+
     def up(self, path, bucket, key):
         out = self.client.put_object(bucket, key)
         with open(path, "rb") as f:
@@ -47,16 +57,6 @@ class S3TorchConnector:
         with open(path, "wb") as f:
             for data in self.client.get_object(bucket, key):
                 f.write(data)
-
-
-def keys(bucket, prefix):
-    import boto3
-    from botocore.config import Config
-
-    s3 = boto3.client("s3", config=Config(s3={"addressing_style": "path"}))
-    for page in s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix):
-        for entry in page.get("Contents", []):
-            yield entry["Key"]
 
 
 def main():
@@ -74,7 +74,7 @@ def main():
                     path = os.path.join(folder, n)
                     work.append(pool.submit(peer.up, path, bucket, prefix + os.path.relpath(path, top)))
         else:
-            for key in keys(bucket, prefix):
+            for key in peer.keys(bucket, prefix):
                 path = os.path.join(top, key[len(prefix) :])
                 os.makedirs(os.path.dirname(path), exist_ok=True)
                 work.append(pool.submit(peer.down, path, bucket, key))
