@@ -10,6 +10,8 @@ import (
 	"github.com/ckptsync/ckptsync/cmd/ckptsync/internal/config"
 	"github.com/ckptsync/ckptsync/commit"
 	syncer "github.com/ckptsync/ckptsync/sync"
+	"github.com/ckptsync/ckptsync/sync/export"
+	"github.com/ckptsync/ckptsync/sync/restore"
 )
 
 // The exit statuses; scripts rely on them.
@@ -85,6 +87,8 @@ func classify(err error) int {
 		busy        *syncer.BusyError
 		mismatch    *syncer.MismatchError
 		begun       *syncer.HasCommitsError
+		damaged     *restore.DamagedError
+		exported    *export.DamagedError
 	)
 	if code := isRestoreOutcome(err); code != 0 {
 		return code
@@ -92,6 +96,8 @@ func classify(err error) int {
 	switch {
 	case errors.As(err, &unreachable):
 		return statusUnknown
+	case errors.As(err, &damaged), errors.As(err, &exported):
+		return statusDamaged
 	case errors.As(err, &busy), errors.As(err, &mismatch), errors.As(err, &begun), errors.Is(err, commit.ErrConflict):
 		return statusRefused
 	}

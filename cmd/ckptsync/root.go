@@ -74,7 +74,7 @@ func (a *app) rootCmd() *cobra.Command {
 	)
 	root.SetHelpCommandGroupID("other")
 	root.AddCommand(
-		a.daemonCmd(), a.runCmd(), a.restoreCmd(), a.pushCmd(), a.pruneCmd(),
+		a.daemonCmd(), a.runCmd(), a.restoreCmd(), a.pushCmd(), a.exportCmd(), a.pruneCmd(),
 		a.demoCmd(), a.demoTrainerCmd(),
 		a.listCmd(), a.showCmd(), a.resolveCmd(), a.inspectCmd(), a.doctorCmd(), a.layoutsCmd(), a.markCmd(), a.verifyCmd(),
 		a.versionCmd(), a.completionCmd(),
