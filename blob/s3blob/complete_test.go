@@ -266,6 +266,16 @@ func TestUnknownUploadOnMinIO(t *testing.T) {
 	if err := u.Abort(t.Context()); err != nil {
 		t.Error(err)
 	}
+	f.on(nil) // the usual word for it
+	for _, id := range []string{u.ID(), "another"} {
+		v, err := b.Upload(t.Context(), "k", id, &blob.UploadOptions{Size: 1, PartSize: blob.MinPart})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := v.Abort(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
 	for _, id := range []string{"..", "a/../b", "a/.", "/"} {
 		_, err := b.Upload(t.Context(), "k", id, &blob.UploadOptions{Size: 1, PartSize: blob.MinPart})
 		wantClass(t, err, blob.ErrNotExist)

@@ -5,12 +5,11 @@
 //
 // The servers are pinned in Go modules of their own, test/servers and
 // test/servers/minio, so that none of their dependencies reaches the product's
-// go.mod. A server is built
-// on first use, once, into a cache directory whose name carries the version
-// ($CKPTSYNC_CACHE, else ckptsync in [os.UserCacheDir]); a file lock keeps
-// concurrent test binaries from building it twice. That takes the network and,
-// on a bare machine with two cores, about two minutes for each of the two S3
-// servers. To do it ahead of the tests:
+// go.mod. A server is built on first use, once, into a cache directory whose
+// name carries the version ($CKPTSYNC_CACHE, else ckptsync in
+// [os.UserCacheDir]); a file lock keeps concurrent test binaries from building
+// it twice. That takes the network and, on a bare machine with two cores, about
+// two minutes for each of the two S3 servers. To do it ahead of the tests:
 //
 //	go run ./test/stores/build
 //
