@@ -14,12 +14,15 @@ import (
 // maxSkill bounds the skill files that are read whole, in bytes.
 const maxSkill = 8 << 20
 
+// minHash is how many digits of a hash there must be for it to say anything.
+const minHash = 8
+
 // hash judges a file by the hash that a state or record says it has: the first
 // digits of its SHA-256, as many as stand there.
 func (o *soJudge) hash(file string, said map[string]any, key, rel string) {
 	for _, k := range []string{key + "_hash", key + "_sha256"} {
 		want, _ := said[k].(string)
-		if len(want) < 8 || o.files[rel] == nil || o.broken[rel] {
+		if len(want) < minHash || o.files[rel] == nil || o.broken[rel] {
 			continue
 		}
 		if _, err := hex.DecodeString(want + strings.Repeat("0", len(want)%2)); err != nil {
@@ -158,10 +161,10 @@ func (o *soJudge) rewritten(epoch int64, skill []byte) bool {
 	}
 	want, _ := r["candidate_hash"].(string)
 	action, _ := r["action"].(string)
-	if want == "" || !strings.Contains(action, "accept") {
-		return true
+	if len(want) < minHash || !strings.Contains(action, "accept") {
+		return true // no hash, or a skill that was not taken
 	}
-	return strings.HasPrefix(sha(skill), want)
+	return strings.HasPrefix(sha(skill), strings.ToLower(want))
 }
 
 // judgeEpochs judges what the phases at the end of each finished epoch left:

@@ -1,6 +1,8 @@
 package layout_test
 
 import (
+	"crypto/sha256"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -270,6 +272,38 @@ func TestSkillOptIDs(t *testing.T) {
 		if text := strings.Join(v.Reasons, "\n"); c.want == "" && text != "" || !strings.Contains(text, c.want) {
 			t.Errorf("%s and %s: %q, want %q", c.state, c.record, text, c.want)
 		}
+	}
+}
+
+// The slow update rewrites the last skill of an epoch, so that its length is
+// not its record's. Where its result says the hash of what it took, the skill
+// has it; a result without a hash, or with an empty one, says nothing.
+func TestSkillOptSlowUpdateHash(t *testing.T) {
+	const slow, skill = "run/slow_update/epoch_02/slow_result.json", "run/skills/skill_v0004.md"
+	whole := skillFS(layouttest.SkillOptFiles(4, 2))
+	right := fmt.Sprintf("%x", sha256.Sum256(whole[skill].Data))
+	for result, want := range map[string]string{
+		fmt.Sprintf(`{"action": "force_accept", "candidate_hash": %q}`, right):                  "",
+		fmt.Sprintf(`{"action": "force_accept", "candidate_hash": %q}`, right[:16]):             "",
+		fmt.Sprintf(`{"action": "force_accept", "candidate_hash": %q}`, strings.ToUpper(right)): "",
+		`{"action": "force_accept", "candidate_hash": ""}`:                                      "",
+		`{"action": "force_accept", "candidate_hash": "0"}`:                                     "",
+		`{"action": "force_accept", "candidate_hash": null}`:                                    "",
+		`{"action": "force_accept"}`:                                                            "",
+		`{}`:                                                                                    "",
+		`{"action": "force_accept", "candidate_hash": "0123456789abcdef"}`:                      "skills/skill_v0004.md has",
+	} {
+		fsys := skillFS(layouttest.SkillOptFiles(4, 2))
+		fsys[slow] = &fstest.MapFile{Data: []byte(result), ModTime: fsys[slow].ModTime}
+		_, v := one(t, fsys)
+		if text := strings.Join(v.Reasons, "\n"); want == "" && text != "" || !strings.Contains(text, want) {
+			t.Errorf("%s: %q, want %q", result, v.Reasons, want)
+		}
+	}
+	// Without any result the skill is what its record says, or torn.
+	delete(whole, slow)
+	if _, v := one(t, whole); !strings.Contains(strings.Join(v.Reasons, "\n"), "skills/skill_v0004.md has") {
+		t.Errorf("no result: %q", v.Reasons)
 	}
 }
 
