@@ -105,6 +105,7 @@ func (e *Engine) find() ([]layout.Step, error) {
 	for _, i := range found.Ignored {
 		e.notice(i.Path, i.Reason)
 	}
+	e.elsewhere(found.Steps)
 	return found.Steps, nil
 }
 
