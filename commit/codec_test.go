@@ -39,6 +39,7 @@ func drawManifest(t *rapid.T) *Manifest {
 	}
 	if rapid.Bool().Draw(t, "has evidence") {
 		m.Evidence, m.Pointers = []string{"x"}, []Pointer{{Path: "latest", Content: rapid.String().Draw(t, "pointer")}}
+		m.Copies = []Copy{{Path: "latest.pt", Of: "step-5/of/" + component.Draw(t, "copied")}}
 	}
 	seen := map[string]bool{}
 	for range rapid.IntRange(0, 5).Draw(t, "files") {

@@ -55,6 +55,7 @@ func goldens() []golden {
 		{"claim", keyClaim(3, 1, 0), &Claim{Format: FormatClaim, Attempt: 3, Node: 1, Token: token, Host: "gpu-18", Created: at}, small[Claim](FormatClaim, maxSmall)},
 		{"start", keyStart(3), &Start{Format: FormatStart, Attempt: 3, Decision: StartGo, Token: token}, small[Start](FormatStart, maxSmall)},
 		{"part", keyPart(id, 0, 0), m, func(b []byte) (any, error) { return DecodeManifest(b) }},
+		{"part-copies", keyPart(ID{Step: 7, Attempt: 1}, 0, 0), goldenCopies(at), func(b []byte) (any, error) { return DecodeManifest(b) }},
 		{"vote", keyVote(id, 1, 0), &Vote{Format: FormatVote, ID: id, Node: 1, Parts: []Digest{ref.Digest, Sum([]byte("the other part"))}, Token: token}, small[Vote](FormatVote, maxList)},
 		{"commit", keyMarker(id), marker, small[Marker](FormatMarker, maxList)},
 		{"tomb", keyTomb(base), &Tomb{Format: FormatTomb, ID: base, Reason: "retention: keep_last 3", Token: token, Created: at}, small[Tomb](FormatTomb, maxSmall)},
@@ -92,6 +93,21 @@ func goldenManifest(id ID, at Time) *Manifest {
 	}
 	m.Sort()
 	return m
+}
+
+// goldenCopies is a manifest with what came to the format later.
+func goldenCopies(at Time) *Manifest {
+	const name = "iter_0000007"
+	id := ID{Step: 7, Attempt: 1}
+	return &Manifest{Format: FormatManifest, Run: "exp1", ID: id, Name: name, Layout: "megatron-bridge", Resume: ResumeExact,
+		Pointers: []Pointer{{Path: "latest_checkpointed_iteration.txt", Content: "7"}},
+		Copies:   []Copy{{Path: "latest_train_state.pt", Of: name + "/train_state.pt"}},
+		Token:    "zyxwvutsrqponmlkjihgfedcba", Sealed: at,
+		Files: []File{
+			{Path: name, Type: TypeDir, Mode: 0o755, MTime: 1},
+			{Path: name + "/train_state.pt", Type: TypeFile, Mode: 0o644, MTime: 2, Size: 3, Chunk: minChunk, Digest: []Digest{Sum([]byte("abc"))},
+				Object: (&Store{}).DataKey(id, 0, "k3q7x2mnap", name+"/train_state.pt")},
+		}}
 }
 
 func encodeAny(v any) ([]byte, error) {

@@ -148,6 +148,15 @@ type Pointer struct {
 	Link    bool   `json:"link,omitempty"`
 }
 
+// Copy is a small file outside the step that is a copy of a file of the step,
+// and tells its framework so which step is the newest (Megatron-Bridge's
+// latest_train_state.pt). It is never evidence; restore makes it anew, before
+// the pointers.
+type Copy struct {
+	Path string `json:"path"` // relative to the watched root
+	Of   string `json:"of"`   // relative to the watched root, below the step
+}
+
 // Manifest is parts/<commit>/node-NNNNN.CC.json: what one node contributes to
 // a step. Writing it is the seal.
 type Manifest struct {
@@ -164,6 +173,7 @@ type Manifest struct {
 	Missing  []string       `json:"missing,omitempty"`  // what exact resume lacks
 	Warnings []string       `json:"warnings,omitempty"` // of the layout
 	Pointers []Pointer      `json:"pointers,omitempty"`
+	Copies   []Copy         `json:"copies,omitempty"`
 	Metadata map[string]any `json:"metadata,omitempty"` // found by the layout: epoch, loss, …
 	Token    string         `json:"token"`
 	Host     string         `json:"host,omitempty"`

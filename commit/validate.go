@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"path"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -50,7 +51,10 @@ func (m *Manifest) validateHead() error {
 	if err := validateMetadata(m.Metadata); err != nil {
 		return err
 	}
-	return m.validatePointers()
+	if err := m.validatePointers(); err != nil {
+		return err
+	}
+	return m.validateCopies()
 }
 
 func (id ID) validate() error {
@@ -107,32 +111,73 @@ func validateMetadata(md map[string]any) error {
 func (m *Manifest) validatePointers() error {
 	seen := map[string]bool{}
 	for _, p := range m.Pointers {
-		if err := validatePath(p.Path); err != nil {
-			return invalid("pointer %s: %w", short(p.Path), err)
+		if err := m.validateBeside(p.Path, seen); err != nil {
+			return err
 		}
-		switch {
-		case !utf8.ValidString(p.Path) || !utf8.ValidString(p.Content):
-			return invalid("pointer %s: its path or content is not valid UTF-8", short(p.Path))
-		case within(p.Path, m.Name):
-			return invalid("pointer %s lies inside the step %s", short(p.Path), short(m.Name))
-		case within(m.Name, p.Path):
-			return invalid("pointer %s is a directory on the way to the step %s", short(p.Path), short(m.Name))
-		case seen[p.Path]:
-			return invalid("pointer %s is there twice", short(p.Path))
+		if !utf8.ValidString(p.Content) {
+			return invalid("pointer %s: its content is not valid UTF-8", short(p.Path))
 		}
 		if p.Link {
 			if err := validateTarget(p.Path, p.Content); err != nil {
 				return fmt.Errorf("pointer %s: %w", short(p.Path), err)
 			}
 		}
-		for q := range seen {
-			if within(p.Path, q) || within(q, p.Path) {
-				return invalid("pointers %s and %s: one lies below the other", short(p.Path), short(q))
-			}
+	}
+	return nil
+}
+
+// validateCopies checks what is a copy of a file of the step. That file may be
+// another node's.
+func (m *Manifest) validateCopies() error {
+	if len(m.Copies) == 0 {
+		return nil
+	}
+	seen := map[string]bool{}
+	for _, p := range m.Pointers {
+		seen[p.Path] = true
+	}
+	for _, c := range m.Copies {
+		if err := m.validateBeside(c.Path, seen); err != nil {
+			return err
 		}
-		if seen[p.Path] = true; len(seen) > 100 {
-			return invalid("more than 100 pointers")
+		if err := validatePath(c.Of); err != nil {
+			return invalid("copy %s of %s: %w", short(c.Path), short(c.Of), err)
 		}
+		switch i := slices.IndexFunc(m.Files, func(f File) bool { return f.Path == c.Of }); {
+		case !utf8.ValidString(c.Of):
+			return invalid("copy %s: what it is of is not valid UTF-8", short(c.Path))
+		case !within(c.Of, m.Name):
+			return invalid("copy %s is of %s, outside the step", short(c.Path), short(c.Of))
+		case i >= 0 && m.Files[i].Type != TypeFile:
+			return invalid("copy %s is of %s, which is a %s", short(c.Path), short(c.Of), m.Files[i].Type)
+		}
+	}
+	return nil
+}
+
+// validateBeside checks the path of a pointer, or of a copy, and adds it to
+// those seen.
+func (m *Manifest) validateBeside(p string, seen map[string]bool) error {
+	if err := validatePath(p); err != nil {
+		return invalid("pointer %s: %w", short(p), err)
+	}
+	switch {
+	case !utf8.ValidString(p):
+		return invalid("pointer %s: its path is not valid UTF-8", short(p))
+	case within(p, m.Name):
+		return invalid("pointer %s lies inside the step %s", short(p), short(m.Name))
+	case within(m.Name, p):
+		return invalid("pointer %s is a directory on the way to the step %s", short(p), short(m.Name))
+	case seen[p]:
+		return invalid("pointer %s is there twice", short(p))
+	}
+	for q := range seen {
+		if within(p, q) || within(q, p) {
+			return invalid("pointers %s and %s: one lies below the other", short(p), short(q))
+		}
+	}
+	if seen[p] = true; len(seen) > 100 {
+		return invalid("more than 100 pointers")
 	}
 	return nil
 }

@@ -44,6 +44,10 @@ func TestValidateAccepts(t *testing.T) {
 		"a pointer beside": func(m *Manifest) {
 			m.Pointers = []Pointer{{Path: "latest", Content: "x"}, {Path: "out/latest", Content: "y"}, {Path: "LATEST", Content: "checkpoint-500", Link: true}}
 		},
+		"copies beside": func(m *Manifest) {
+			m.Pointers = []Pointer{{Path: "latest", Content: "x"}}
+			m.Copies = []Copy{{Path: "latest.pt", Of: m.Files[2].Path}, {Path: "out/other", Of: "out/step-5/of-another-node"}}
+		},
 		"all mode bits": func(m *Manifest) { m.Files[1].Mode = 0o7777 },
 		"a huge file":   func(m *Manifest) { hugeFile(&m.Files[2], math.MaxInt64) },
 	} {
@@ -70,6 +74,9 @@ func TestValidateRefuses(t *testing.T) {
 				m.Pointers = append(m.Pointers, Pointer{Path: p})
 			}
 		}
+	}
+	copies := func(c ...Copy) func(m *Manifest) {
+		return func(m *Manifest) { m.Pointers, m.Copies = []Pointer{{Path: "latest"}}, c }
 	}
 	for what, c := range map[string]struct {
 		change func(m *Manifest)
@@ -146,6 +153,15 @@ func TestValidateRefuses(t *testing.T) {
 		"pointer: unclean":     {pointer("a/../b"), "not clean"},
 		"pointer: twice":       {pointer("a", "a"), "there twice"},
 		"pointer: nested":      {pointer("a", "a/b"), "below the other"},
+		"copy: inside":         {copies(Copy{"out/step-5/x", "out/step-5/f"}), "inside the step"},
+		"copy: outside":        {copies(Copy{"../x", "out/step-5/f"}), "outside"},
+		"copy: is a pointer":   {copies(Copy{"latest", "out/step-5/f"}), "there twice"},
+		"copy: below one":      {copies(Copy{"latest/x", "out/step-5/f"}), "below the other"},
+		"copy: twice":          {copies(Copy{"a", "out/step-5/f"}, Copy{"a", "out/step-5/f"}), "there twice"},
+		"copy: of another":     {copies(Copy{"a", "out/step-6/f"}), "outside the step"},
+		"copy: of an absolute": {copies(Copy{"a", "/etc/shadow"}), "absolute"},
+		"copy: of what leads":  {copies(Copy{"a", "out/step-5/../../x"}), "not clean"},
+		"copy: of a directory": {func(m *Manifest) { m.Copies = []Copy{{"a", m.Files[1].Path}} }, "which is a dir"},
 
 		"format: of a marker":  {func(m *Manifest) { m.Format = FormatMarker }, "it is a commit"},
 		"run: bad":             {func(m *Manifest) { m.Run = "../x" }, "run name"},

@@ -246,7 +246,7 @@ func (e *Engine) newManifest(l *life, files []commit.File) *commit.Manifest {
 		ID:   commit.ID{Step: l.step.Number, Attempt: e.st.Attempt, Revision: e.revisions[l.step.Number]},
 		Node: e.st.Node, Claim: e.st.Claim, Name: l.step.Name, Layout: l.step.Layout,
 		Stamp: stamp(l), Evidence: v.Evidence, Resume: v.Resume, Missing: v.Missing, Warnings: v.Warnings,
-		Pointers: v.Pointers, Metadata: v.Metadata,
+		Pointers: v.Pointers, Copies: v.Copies, Metadata: v.Metadata,
 		Token: commit.NewOpToken(), Host: e.cfg.Host, Sealed: commit.At(e.cfg.now()), Files: files,
 	}
 }

@@ -27,6 +27,7 @@ type showJSON struct {
 	Locations []string      `json:"locations"` // where its data is, for other tools
 	Nodes     []showNode    `json:"nodes"`
 	Pointers  []showPointer `json:"pointers"`
+	Copies    []commit.Copy `json:"copies,omitempty"` // files beside the step that are copies of files of it
 	Entries   []showEntry   `json:"entries"`
 }
 
@@ -134,6 +135,11 @@ func (r *openedRun) show(ctx context.Context, v *commit.View, id commit.ID) (*sh
 		for _, q := range p.Pointers {
 			if q := (showPointer(q)); !slices.Contains(s.Pointers, q) {
 				s.Pointers = append(s.Pointers, q)
+			}
+		}
+		for _, c := range p.Copies {
+			if !slices.Contains(s.Copies, c) {
+				s.Copies = append(s.Copies, c)
 			}
 		}
 	}

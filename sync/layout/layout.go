@@ -77,6 +77,7 @@ type Verdict struct {
 	Missing  []string // what exact resume lacks, if Resume is not exact
 	Warnings []string // worth a line to a person; none stops a commit
 	Pointers []commit.Pointer
+	Copies   []commit.Copy  // files beside the step that are copies of files of it
 	Metadata map[string]any // found in the step: epoch, loss, …; JSON values
 
 	Files  int       // regular files that belong to the step

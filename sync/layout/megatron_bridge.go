@@ -43,7 +43,7 @@ func (bridge) Spec() Spec {
 		Settle:      DefaultSettle,
 		Pointers:    []Pointer{{Path: mcoreTracker, Content: "{step}"}},
 		Code: "names have seven digits at least; the Megatron core checkpoint in it is judged as megatron's; " + bridgeLatest +
-			" is a copy of train_state.pt, not text: a restore does not write it, only the tracker",
+			" is a copy of train_state.pt, and a restore makes it so",
 	}
 }
 
@@ -89,8 +89,8 @@ func (bridge) Judge(fsys fs.FS, s Step) (Verdict, error) {
 			return m.covers(rel) || rel == bridgeState || rel == mcoreMetadata
 		})
 	}
-	if _, err := lstat(fsys, path.Join(path.Dir(s.Name), bridgeLatest)); err == nil {
-		j.warnf("%s beside it is a copy of the newest %s, which a restore does not write: copy it from the restored step", bridgeLatest, bridgeState)
+	if j.files[bridgeState] != nil {
+		j.v.Copies = []commit.Copy{{Path: path.Join(path.Dir(s.Name), bridgeLatest), Of: path.Join(s.Name, bridgeState)}}
 	}
 	j.v.Pointers = []commit.Pointer{trackerOf(s)}
 	return j.verdict(), nil

@@ -51,6 +51,11 @@ func checkParts(m *commit.Marker, parts []*commit.Manifest) error {
 				return fmt.Errorf("manifest of node %d: pointer %q: %w", p.Node, ptr.Path, err)
 			}
 		}
+		for _, c := range p.Copies {
+			if err := checkPointer(m.Name, commit.Pointer{Path: c.Path}); err != nil {
+				return fmt.Errorf("manifest of node %d: copy %q: %w", p.Node, c.Path, err)
+			}
+		}
 	}
 	_, err := commit.Union(parts, -1)
 	return err

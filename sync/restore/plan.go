@@ -53,6 +53,7 @@ type Plan struct {
 	Files    []PlannedFile
 	Links    []Entry
 	Pointers []commit.Pointer
+	Copies   []commit.Copy
 
 	// Whole: the step is there already, byte for byte, and nothing beside it.
 	// Only modes, owners and times may have to be set; Fixes counts how many
@@ -76,7 +77,7 @@ const blockSize = 4096
 // NewPlan compares a tree with what is there. owner says whether owners count
 // (they are only restored by root).
 func NewPlan(t *Tree, l *Local, owner bool) *Plan {
-	p := &Plan{ID: t.ID, Name: t.Name, Place: t.Place, Pointers: t.Pointers}
+	p := &Plan{ID: t.ID, Name: t.Name, Place: t.Place, Pointers: t.Pointers, Copies: t.Copies}
 	zeros := zeroDigests{}
 	whole := l.Exists && !l.Blocked && !strangers(t, l)
 	for _, e := range t.Entries {

@@ -3,6 +3,7 @@ package restore
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -367,6 +368,35 @@ func TestPointersThatAreLinks(t *testing.T) {
 		}
 	}
 	wantNoLeftovers(t, f.root, "ep0-ba5", "latest", "sub")
+}
+
+// Megatron-Bridge's pointer is a copy of a file of the step.
+func TestPointersThatAreCopies(t *testing.T) {
+	f := newFixture(t)
+	m := f.manifest(id(5), 0, "iter_0000005", []node{dir("iter_0000005"), file("iter_0000005/train_state.pt", []byte("state \x00 of 5")), file("iter_0000005/large", make([]byte, maxPointer+1))})
+	m.Pointers = []commit.Pointer{{Path: "tracker.txt", Content: "5"}}
+	m.Copies = []commit.Copy{{Path: "latest_train_state.pt", Of: "iter_0000005/train_state.pt"}, {Path: "sub/again.pt", Of: "iter_0000005/train_state.pt"},
+		{Path: "large.pt", Of: "iter_0000005/large"}, {Path: "gone.pt", Of: "iter_0000005/gone"}}
+	at := f.commit(m)
+	write(t, f.root, []node{file("latest_train_state.pt", []byte("state of 9999, which is not here"))})
+	for i, unchanged := range []bool{false, true} {
+		res, err := Run(t.Context(), f.options(at))
+		if err != nil || res.Unchanged != unchanged {
+			t.Fatalf("%v, unchanged %v", err, res.Unchanged)
+		}
+		for p, want := range map[string]string{"latest_train_state.pt": "state \x00 of 5", "sub/again.pt": "state \x00 of 5", "tracker.txt": "5"} {
+			if b, err := os.ReadFile(filepath.Join(f.root, p)); err != nil || string(b) != want {
+				t.Errorf("%s holds %q (%v), want %q", p, b, err, want)
+			}
+		}
+		if text := strings.Join(res.Warnings, "\n"); len(res.Warnings) != 2 || !strings.Contains(text, `"large.pt" was not written`) || !strings.Contains(text, `"gone.pt" was not written`) {
+			t.Errorf("warnings %q", res.Warnings)
+		}
+		if err := os.WriteFile(filepath.Join(f.root, "latest_train_state.pt"), fmt.Appendf(nil, "newer %d", i), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantNoLeftovers(t, f.root, "iter_0000005", "latest_train_state.pt", "sub", "tracker.txt")
 }
 
 func TestPointerInTheWay(t *testing.T) {

@@ -106,6 +106,9 @@ func (r *runner) run(ctx context.Context) error {
 	} else if err := r.bring(ctx); err != nil {
 		return errors.Join(err, r.abandon(ctx, err))
 	}
+	if err := r.copies(ctx); err != nil {
+		return errors.Join(err, r.close())
+	}
 	if err := r.pointers(ctx); err != nil {
 		return errors.Join(err, r.close())
 	}
@@ -181,17 +184,8 @@ func (r *runner) pointers(ctx context.Context) error {
 			p.Content = text
 			r.rewrote(p.Path, n)
 		}
-		if pointerRight(r.area.root, p) {
-			continue
-		}
-		if err := context.Cause(ctx); err != nil {
+		if err := r.pointer(ctx, p); err != nil {
 			return err
-		}
-		if err := r.open(); err != nil {
-			return err
-		}
-		if err := r.stager().pointer(&r.tree.Entries[0], p); err != nil {
-			return fmt.Errorf("write the pointer file %q: %w", p.Path, err)
 		}
 	}
 	return nil

@@ -36,6 +36,7 @@ type Tree struct {
 	Place    string  // where it goes below the root: Name, or in PartialName if it is a selection
 	Entries  []Entry // ascending by Rel; the step itself is the first
 	Pointers []commit.Pointer
+	Copies   []commit.Copy
 
 	// listed holds the paths of the whole commit, so that a filtered restore
 	// does not take the files it leaves out for strangers.
@@ -79,7 +80,7 @@ func NewTree(m *commit.Marker, parts []*commit.Manifest, sel Selection) (*Tree, 
 	}
 	t.choose(byPath, filter)
 	if filter.active() {
-		t.Place, t.Pointers = path.Join(PartialName, m.Name), nil
+		t.Place, t.Pointers, t.Copies = path.Join(PartialName, m.Name), nil, nil
 	}
 	return t, nil
 }
@@ -118,6 +119,12 @@ func (t *Tree) merge(parts []*commit.Manifest) map[string]*Entry {
 			if !pointers[ptr.Path] {
 				pointers[ptr.Path] = true
 				t.Pointers = append(t.Pointers, ptr)
+			}
+		}
+		for _, c := range p.Copies {
+			if !pointers[c.Path] {
+				pointers[c.Path] = true
+				t.Copies = append(t.Copies, c)
 			}
 		}
 	}

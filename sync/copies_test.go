@@ -1,0 +1,37 @@
+package syncer
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/ckptsync/ckptsync/sync/layout"
+	"github.com/ckptsync/ckptsync/sync/layout/layouttest"
+)
+
+// Megatron-Bridge looks first at a copy of the newest step's train_state.pt,
+// and that names the restored step, whatever stood there.
+func TestBridgeCopyNamesTheRestoredStep(t *testing.T) {
+	w := newWorld(t)
+	w.tune = func(c *Config) { c.Layouts = layout.Builtins() }
+	files := layouttest.BridgeFiles(2)
+	if err := layouttest.WriteFiles(filepath.Join(w.root, "iter_0000005"), files); err != nil {
+		t.Fatal(err)
+	}
+	mkfile(t, filepath.Join(w.root, "latest_train_state.pt"), "of step 10, which is not whole")
+	if o := w.push()["iter_0000005"]; o.Stage != Committed {
+		t.Fatalf("%+v", o)
+	}
+	state, err := os.ReadFile(filepath.Join(w.root, "iter_0000005", "train_state.pt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := w.fresh()
+	n.tune = w.tune
+	mkfile(t, filepath.Join(n.root, "latest_train_state.pt"), "of step 10, which is nowhere")
+	n.restore(RestoreOptions{})
+	if got, err := os.ReadFile(filepath.Join(n.root, "latest_train_state.pt")); err != nil || !bytes.Equal(got, state) {
+		t.Errorf("%q, %v", got, err)
+	}
+}
