@@ -42,6 +42,7 @@ committed.`,
 		if err != nil {
 			return err
 		}
+		beNice(cfg, log)
 		es, err := a.openEngines(cmd.Context(), cfg, runs, log)
 		if err != nil {
 			return err

@@ -7,6 +7,7 @@ import (
 
 	"github.com/ckptsync/ckptsync/blob"
 	"github.com/ckptsync/ckptsync/cmd/ckptsync/internal/config"
+	"github.com/ckptsync/ckptsync/cmd/ckptsync/internal/machine"
 	"github.com/ckptsync/ckptsync/cmd/ckptsync/internal/store"
 	"github.com/ckptsync/ckptsync/cmd/ckptsync/internal/term"
 	syncer "github.com/ckptsync/ckptsync/sync"
@@ -26,6 +27,7 @@ type engines struct {
 // openEngines opens the store and an engine for each run. Its error leaves
 // nothing open.
 func (a *app) openEngines(ctx context.Context, cfg *config.Config, runs []config.Run, log *slog.Logger) (*engines, error) {
+	machine.LimitMemory(int64(cfg.Memory), a.getenv)
 	b, closeStore, err := a.openStore(ctx, cfg, store.Options{Concurrency: cfg.Concurrency, Log: log})
 	if err != nil {
 		return nil, err
@@ -55,7 +57,7 @@ func newEngine(cfg *config.Config, r config.Run, es *engines) (*syncer.Engine, e
 	return syncer.New(syncer.Config{
 		Run: r.Name, Root: r.Root, StateDir: r.StateDir, Bucket: es.bucket, StoreURL: cfg.Store.String(),
 		Layouts: layouts, Settle: r.Settle, ScanInterval: cfg.ScanInterval, Retention: retention, StaleUploads: r.Retention.Grace,
-		Concurrency: cfg.Concurrency, Memory: int64(cfg.Memory), EarlyUpload: cfg.EarlyUpload,
+		Concurrency: cfg.Concurrency, Memory: machine.Content(int64(cfg.Memory)), EarlyUpload: cfg.EarlyUpload,
 		Log: log, Reporter: syncer.Reporters{syncer.LogReporter{Log: log}, newBarReporter(es.bars)},
 	})
 }

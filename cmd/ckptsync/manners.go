@@ -1,5 +1,20 @@
 package main
 
+import (
+	"log/slog"
+
+	"github.com/ckptsync/ckptsync/cmd/ckptsync/internal/config"
+	"github.com/ckptsync/ckptsync/cmd/ckptsync/internal/machine"
+)
+
+// beNice yields the machine to others if the configuration asks for that. A
+// command that starts a trainer does it afterwards.
+func beNice(cfg *config.Config, log *slog.Logger) {
+	if cfg.Nice {
+		machine.BeNice(log)
+	}
+}
+
 // transferSettings are the settings of commands that move steps: how they treat
 // the network, the store and, if they run beside a trainer, the machine.
 func transferSettings(besideTrainer bool) []string {

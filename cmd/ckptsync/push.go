@@ -58,6 +58,7 @@ complete step could not be committed.`,
 		if err != nil {
 			return err
 		}
+		beNice(cfg, log)
 		es, err := a.openEngines(cmd.Context(), cfg, []config.Run{run}, log)
 		if err != nil {
 			return err

@@ -98,6 +98,7 @@ func (a *app) train(cmd *cobra.Command, args []string, o syncer.RestoreOptions, 
 	if err != nil {
 		return startError(err)
 	}
+	beNice(cfg, log)
 	if code := t.supervise(ctx, child); code != 0 {
 		return &exitError{code, nil}
 	}
