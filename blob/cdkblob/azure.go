@@ -26,6 +26,7 @@ type Azure struct {
 	client    *container.Client
 	log       *slog.Logger
 	sums      atomic.Int32 // the checksum to send, see azureSums
+	pageSize  int32        // objects in a page of a listing; 0: as many as the store likes
 	unordered atomic.Bool
 }
 
@@ -56,7 +57,7 @@ var (
 // An unknown parameter is an error.
 func OpenAzure(_ context.Context, rawURL string, opts Options) (*Azure, error) {
 	opts = opts.withDefaults()
-	a := &Azure{log: opts.Logger}
+	a := &Azure{log: opts.Logger, pageSize: opts.page}
 	var err error
 	if a.place, err = parsePlace(rawURL, "azblob", a.params()); err != nil {
 		return nil, err
@@ -195,6 +196,9 @@ func (a *Azure) items(ctx context.Context, prefix string, include container.List
 			opts := &container.ListBlobsFlatOptions{Include: include}
 			if p := a.prefix + prefix; p != "" {
 				opts.Prefix = to.Ptr(p)
+			}
+			if a.pageSize > 0 {
+				opts.MaxResults = to.Ptr(a.pageSize)
 			}
 			if marker != "" {
 				opts.Marker = to.Ptr(marker)

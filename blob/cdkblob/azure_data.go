@@ -70,7 +70,7 @@ func measure(ctx context.Context, op, key string, src blob.Source, want *uint32,
 	case sumMD5:
 		h = md5.New()
 	}
-	var w io.Writer = io.Discard
+	w := io.Discard
 	if h != nil {
 		w = h
 	}

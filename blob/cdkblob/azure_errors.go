@@ -5,11 +5,11 @@ import (
 	"encoding/xml"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
 	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
 
 	"github.com/ckptsync/ckptsync/blob"
@@ -52,7 +52,8 @@ func answered(err error) (azureAnswer, bool) {
 	if raw := resp.RawResponse; raw != nil {
 		a.server = raw.Header.Get("Server")
 		var doc struct{ Code, Message string }
-		if data, err := io.ReadAll(io.LimitReader(raw.Body, 64<<10)); err == nil && xml.Unmarshal(data, &doc) == nil {
+		// The SDK has read the body, and lets it be read again this way only.
+		if data, err := runtime.Payload(raw); err == nil && xml.Unmarshal(data, &doc) == nil {
 			a.message, _, _ = strings.Cut(doc.Message, "\n") // what follows is the request's id and time
 			if a.code == "" {
 				a.code = doc.Code
@@ -68,6 +69,8 @@ func (a azureAnswer) class() error {
 		return c
 	}
 	switch {
+	case a.code == "InvalidOperation" && strings.Contains(a.message, "contentMD5"): // Azurite's Md5Mismatch
+		return blob.ErrCorrupt
 	case a.status == http.StatusUnauthorized, a.status == http.StatusForbidden, a.status >= 300 && a.status < 400,
 		a.status == http.StatusNotFound: // not that of a blob
 		return blob.ErrDenied

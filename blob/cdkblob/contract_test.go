@@ -35,7 +35,7 @@ func TestContractAzurite(t *testing.T) {
 	a := stores.Azurite(t)
 	var n atomic.Int64
 	open := func(t *testing.T, container string) blob.Bucket {
-		b, err := OpenAzure(t.Context(), a.URL(container, prefix), Options{})
+		b, err := OpenAzure(t.Context(), a.URL(container, prefix), Options{page: 25})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -48,6 +48,7 @@ func TestContractAzurite(t *testing.T) {
 		SkipKeys:        map[string]string{`back\slash`: backslash, `dev\foldera\file.bin`: backslash},
 		MaxKey:          blob.MaxKey - len(prefix) - 1, MaxKeyReason: "the prefix counts",
 		Placeholder: placeholder,
+		ListObjects: 110,
 		Reopen:      func(t *testing.T, b blob.Bucket) blob.Bucket { return open(t, b.(*Azure).bucket) },
 	})
 }
@@ -58,7 +59,7 @@ func TestContractFakeGCS(t *testing.T) {
 	g := stores.FakeGCS(t)
 	var n atomic.Int64
 	open := func(t *testing.T, bucket string) blob.Bucket {
-		b, err := OpenGCS(t.Context(), g.URL(bucket, prefix), Options{})
+		b, err := OpenGCS(t.Context(), g.URL(bucket, prefix), Options{page: 25})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -70,6 +71,21 @@ func TestContractFakeGCS(t *testing.T) {
 		NoUpload: "the server has no multipart uploads of the XML API",
 		MaxKey:   blob.MaxKey - len(prefix) - 1, MaxKeyReason: "the prefix counts",
 		Placeholder: placeholder,
+		ListObjects: 110,
 		Reopen:      func(t *testing.T, b blob.Bucket) blob.Bucket { return open(t, b.(*GCS).bucket) },
+	})
+}
+
+// TestContractGCS proves the contract, uploads in parts included, on a server
+// of our own that takes nothing but what Google's documentation allows.
+func TestContractGCS(t *testing.T) {
+	f := newFake(t)
+	f.page = 100
+	var n atomic.Int64
+	blobtest.Run(t, func(t *testing.T) blob.Bucket { return f.open(t, fmt.Sprintf("bucket-%d", n.Add(1))) }, blobtest.Options{
+		MaxKey: blob.MaxKey - len(prefix) - 1, MaxKeyReason: "the prefix counts",
+		Placeholder: placeholder,
+		ListObjects: 450,
+		Reopen:      func(t *testing.T, b blob.Bucket) blob.Bucket { return f.open(t, b.(*GCS).bucket) },
 	})
 }

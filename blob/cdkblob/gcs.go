@@ -1,6 +1,7 @@
 package cdkblob
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,6 +35,7 @@ type GCS struct {
 	// have uploads in parts.
 	trusted   bool
 	parts     atomic.Int32 // of another server: whether it has uploads in parts
+	pageSize  int32
 	unordered atomic.Bool
 }
 
@@ -64,7 +66,7 @@ var (
 // An unknown parameter is an error.
 func OpenGCS(_ context.Context, rawURL string, opts Options) (*GCS, error) {
 	opts = opts.withDefaults()
-	g := &GCS{endpoint: googleEndpoint, log: opts.Logger}
+	g := &GCS{endpoint: googleEndpoint, log: opts.Logger, pageSize: cmp.Or(opts.page, 1000)}
 	endpoint := ""
 	var err error
 	g.place, err = parsePlace(rawURL, "gs", map[string]setter{

@@ -9,6 +9,7 @@ import (
 	"iter"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -170,7 +171,7 @@ func (g *GCS) ListAfter(ctx context.Context, prefix, after string) iter.Seq2[blo
 // pages yields the pages of a listing, without keys up to and including after.
 func (g *GCS) pages(ctx context.Context, prefix, after string) iter.Seq2[[]blob.Info, error] {
 	return func(yield func([]blob.Info, error) bool) {
-		query := values("maxResults", "1000", "fields", "nextPageToken,items(name,size,generation,updated)", "prefix", g.prefix+prefix)
+		query := values("maxResults", strconv.Itoa(int(g.pageSize)), "fields", "nextPageToken,items(name,size,generation,updated)", "prefix", g.prefix+prefix)
 		if after != "" && !g.unordered.Load() {
 			query.Set("startOffset", g.prefix+after)
 		}

@@ -172,7 +172,7 @@ var gcsClass = map[string]error{
 	"BadDigest": blob.ErrCorrupt, "InvalidPart": blob.ErrCorrupt, "InvalidPartOrder": blob.ErrCorrupt, "EntityTooSmall": blob.ErrCorrupt,
 	"SlowDown": blob.ErrThrottled, "rateLimitExceeded": blob.ErrThrottled, "userRateLimitExceeded": blob.ErrThrottled,
 	"quotaExceeded": blob.ErrThrottled, "dailyLimitExceeded": blob.ErrThrottled,
-	"UserProjectMissing": blob.ErrDenied, "UserProjectInvalid": blob.ErrDenied, "InvalidBucketName": blob.ErrDenied,
+	"UserProjectInvalid": blob.ErrDenied, "InvalidBucketName": blob.ErrDenied,
 }
 
 // class says to which class of package blob the answer belongs.
@@ -181,6 +181,8 @@ func (r *refusal) class() error {
 		return c
 	}
 	switch {
+	case r.requesterPays():
+		return blob.ErrDenied
 	case r.status == http.StatusBadRequest && strings.Contains(r.message, "doesn't match calculated"):
 		return blob.ErrCorrupt // the checksum that was sent
 	case r.status == http.StatusNotFound:
@@ -201,6 +203,11 @@ func (r *refusal) class() error {
 		return blob.ErrUnsupported
 	}
 	return blob.ErrTemporary
+}
+
+// requesterPays reports whether the bucket wants to know who pays.
+func (r *refusal) requesterPays() bool {
+	return r.status == http.StatusBadRequest && (r.code == "UserProjectMissing" || strings.Contains(r.message, "requester pays"))
 }
 
 // noBucket reports whether it was the bucket that was not found.
@@ -227,7 +234,7 @@ func (r *refusal) Error() string {
 		s += "; the bucket does not exist: check its name"
 	case r.status == http.StatusUnauthorized:
 		s += "; check the credentials (GOOGLE_APPLICATION_CREDENTIALS, or run `gcloud auth application-default login`)"
-	case r.code == "UserProjectMissing":
+	case r.requesterPays():
 		s += "; the requester pays: set user_project="
 	}
 	return s

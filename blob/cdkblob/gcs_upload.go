@@ -62,7 +62,7 @@ func (g *GCS) Upload(ctx context.Context, key, id string, opts *blob.UploadOptio
 	if g.kmsKey != "" {
 		header["x-goog-encryption-kms-key-name"] = g.kmsKey
 	}
-	var answer struct{ UploadId string } //nolint:revive // the name is the store's
+	var answer struct{ UploadId string }
 	err = g.xml(ctx, "upload", key, call{method: http.MethodPost, path: g.xmlPath(full), query: values("uploads", ""), header: header}, &answer)
 	if err != nil {
 		return nil, g.orNoBucket(ctx, err)
@@ -304,10 +304,10 @@ func (g *GCS) uploads(ctx context.Context, prefix string, query url.Values) (p u
 		XMLName            xml.Name `xml:"ListMultipartUploadsResult"`
 		IsTruncated        bool
 		NextKeyMarker      string
-		NextUploadIdMarker string //nolint:revive // the name is the store's
+		NextUploadIdMarker string
 		Upload             []struct {
 			Key       string
-			UploadId  string //nolint:revive // the name is the store's
+			UploadId  string
 			Initiated string
 		}
 	}

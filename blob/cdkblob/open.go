@@ -24,6 +24,9 @@ type Options struct {
 
 	// wrap is around the connections; tests break requests with it.
 	wrap func(http.RoundTripper) http.RoundTripper
+	// page is how many objects a page of a listing has; 0 means as many as the
+	// store likes. Tests want small ones.
+	page int32
 }
 
 const (
