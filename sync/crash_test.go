@@ -38,8 +38,11 @@ const crashEnv = "CKPTSYNC_TEST_CRASH"
 type crashJob struct {
 	Root, Store string
 	Restore     bool // else a push
+	Ahead       bool // else that: a daemon beside a trainer that writes
+	Settle      time.Duration
 	Step        *int64
-	At          int // the point to die at, from 1; 0: none
+	At          int    // the point to die at, from 1; 0: none
+	Point       string // if not empty, only points of that name count
 }
 
 func TestMain(m *testing.M) {
@@ -66,6 +69,9 @@ func crashMain(text string) int {
 	var mu sync.Mutex
 	var passed []string
 	point := func(name string) {
+		if job.Point != "" && name != job.Point {
+			return
+		}
 		mu.Lock()
 		defer mu.Unlock()
 		if passed = append(passed, name); len(passed) == job.At {
@@ -77,12 +83,19 @@ func crashMain(text string) int {
 	f := blobtest.NewFaulty(b, 1)
 	f.Before = func(c blobtest.Call) error { point("before " + c.Op); return nil }
 	f.After = func(c blobtest.Call, err error) error { point("after " + c.Op); return err }
-	e, err := New(crashConfig(job.Root, f, point))
+	c := &clock{t: time.Now()}
+	cfg := crashConfig(job.Root, f, point)
+	if job.Ahead {
+		cfg = earlyConfig(job.Root, f, c, job.Settle, point)
+	}
+	e, err := New(cfg)
 	if err != nil {
 		return fail(err)
 	}
 	defer e.Close()
-	if job.Restore {
+	if job.Ahead {
+		err = besides(context.Background(), e, c, 0, func(turn int) { fmt.Println("turn", turn) })
+	} else if job.Restore {
 		var o RestoreOptions
 		o.Step = job.Step
 		o.Progress = func(p restore.Progress) {
