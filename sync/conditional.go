@@ -57,6 +57,7 @@ func (e *Engine) conditional(ctx context.Context) error {
 		return err
 	}
 	e.cfg.Bucket, e.store, e.up = b, store, upload.New(b, e.cfg.Concurrency, e.cfg.Memory)
+	e.up.Cache = e.cfg.DropCache
 	return nil
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ckptsync/ckptsync/blob"
 	"github.com/ckptsync/ckptsync/sync/layout"
+	"github.com/ckptsync/ckptsync/sync/pagecache"
 	"github.com/ckptsync/ckptsync/sync/tree"
 	"github.com/ckptsync/ckptsync/sync/watch"
 )
@@ -42,6 +43,8 @@ type Config struct {
 	// EarlyUpload has Watch send what is quiet of a step that is still being
 	// written, and of its growing files what their writer has left behind.
 	EarlyUpload bool
+	// DropCache says what is dropped from the page cache once it has been sent.
+	DropCache pagecache.Policy
 	// StaleUploads is how old, by the store's clock, an upload in parts must be
 	// that nobody will end, before it is given up; default 24 h.
 	StaleUploads time.Duration

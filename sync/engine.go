@@ -107,6 +107,7 @@ func New(cfg Config) (*Engine, error) {
 		finder: layout.NewFinder(cfg.Layouts...), layouts: map[string]layout.Layout{},
 		fresh: make(chan commit.ID, 1), lives: map[string]*life{}, noticed: map[string]string{}, unmarked: map[int64]sealed{},
 	}
+	e.up.Cache = cfg.DropCache
 	for _, l := range cfg.Layouts {
 		e.layouts[l.Name()] = l
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/ckptsync/ckptsync/cmd/ckptsync/internal/config"
 	"github.com/ckptsync/ckptsync/cmd/ckptsync/internal/machine"
+	"github.com/ckptsync/ckptsync/sync/pagecache"
 )
 
 // beNice yields the machine to others if the configuration asks for that. A
@@ -23,4 +24,15 @@ func transferSettings(besideTrainer bool) []string {
 		flags = append(flags, "nice", "drop-cache")
 	}
 	return flags
+}
+
+// dropCache is what the configuration says to drop from the page cache.
+func dropCache(cfg *config.Config) pagecache.Policy {
+	switch cfg.DropCache {
+	case config.DropAlways:
+		return pagecache.All
+	case config.DropNever:
+		return pagecache.Keep
+	}
+	return pagecache.Added
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/ckptsync/ckptsync/blob"
 	"github.com/ckptsync/ckptsync/commit"
+	"github.com/ckptsync/ckptsync/sync/pagecache"
 )
 
 // large is a file on its way in parts. Part n is chunk n-1.
@@ -44,6 +45,7 @@ func (u *Uploader) begin(ctx context.Context, f *File, log Log) (*large, error) 
 		return nil, err
 	}
 	l := &large{u: u, f: f, log: log, file: file}
+	f.behind = pagecache.Follow(file, f.Ident.Size, u.Cache)
 	l.sent = make([]blob.Part, l.parts())
 	l.left.Store(int64(l.parts()))
 	opts := f.options()
@@ -249,7 +251,12 @@ func (l *large) lastly(ctx context.Context, n int) error {
 // closed closes the file once nothing more will be read from it. Other parts
 // that are being read then fail, which no longer matters.
 func (l *large) closed(err error) error {
-	l.closing.Do(func() { l.file.Close() })
+	l.closing.Do(func() {
+		if err == nil {
+			l.f.behind.Done(0, l.f.Ident.Size)
+		}
+		l.file.Close()
+	})
 	return err
 }
 
@@ -271,6 +278,7 @@ func (l *large) put(ctx context.Context, n int, src blob.Source, d commit.Digest
 		return err
 	}
 	l.digests[n-1], l.sent[n-1] = d, p
+	l.f.behind.Done(int64(n-1)*l.f.Chunk, src.Size())
 	l.u.progress(src.Size(), 0)
 	return l.log.PartSent(l.f, l.up.ID(), SentPart{Part: p, Digest: d})
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/ckptsync/ckptsync/blob"
 	"github.com/ckptsync/ckptsync/commit"
+	"github.com/ckptsync/ckptsync/sync/pagecache"
 	"github.com/ckptsync/ckptsync/sync/tree"
 )
 
@@ -59,6 +60,8 @@ type File struct {
 	// Stop, if not nil, is asked before each request: once it says true nothing
 	// more of the file is sent, and Send returns ErrStopped in the end.
 	Stop func() bool
+
+	behind *pagecache.Behind
 }
 
 // SentPart is a part that the store acknowledged.
@@ -113,6 +116,8 @@ type Uploader struct {
 	// acknowledged: bytes sent now, or in the store before. Bytes that seemed
 	// to be there and are sent after all are taken back: before is negative.
 	Progress func(sent, before int64)
+	// Cache says what is dropped from the page cache once it has been sent.
+	Cache pagecache.Policy
 }
 
 // New returns an Uploader that has at most concurrency requests under way and
@@ -179,6 +184,7 @@ func (u *Uploader) small(ctx context.Context, f *File) ([]commit.Digest, error) 
 		return nil, err
 	}
 	defer file.Close()
+	f.behind = pagecache.Follow(file, f.Ident.Size, u.Cache)
 	var digests []commit.Digest
 	size, alike := f.Ident.Size, false
 	f.Firm = f.sure(file, 0, size)
@@ -201,6 +207,9 @@ func (u *Uploader) small(ctx context.Context, f *File) ([]commit.Digest, error) 
 		u.progress(0, size)
 	case err == nil:
 		u.progress(size, 0)
+	}
+	if err == nil {
+		f.behind.Done(0, size)
 	}
 	return digests, err
 }
