@@ -121,7 +121,14 @@ func (s *stager) open(f *PlannedFile) (*job, error) {
 			flags = os.O_RDWR
 		}
 	}
-	out, err := s.sess.dir.OpenFile(name, flags, 0o600)
+	perm := fileMode(f.Mode) & 0o777 // nobody else gets into the session
+	if s.o.Direct {
+		perm = 0o600 // it is opened once more
+	}
+	turn := s.turns.of(path.Dir(name))
+	turn.Lock()
+	out, err := s.sess.dir.OpenFile(name, flags, perm)
+	turn.Unlock()
 	if err != nil {
 		return nil, err
 	}
@@ -138,6 +145,25 @@ func (s *stager) open(f *PlannedFile) (*job, error) {
 		j.direct = s.openDirect(j)
 	}
 	return j, nil
+}
+
+// turns lets one goroutine at a time make an entry in a directory. The system
+// does that too, but has whole threads wait for it.
+type turns struct {
+	mu   sync.Mutex
+	dirs map[string]*sync.Mutex
+}
+
+func (t *turns) of(dir string) *sync.Mutex {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.dirs == nil {
+		t.dirs = map[string]*sync.Mutex{}
+	}
+	if t.dirs[dir] == nil {
+		t.dirs[dir] = &sync.Mutex{}
+	}
+	return t.dirs[dir]
 }
 
 // prepare reserves space and counts chunks. taken says that the file may hold

@@ -65,7 +65,8 @@ type stager struct {
 	moved func(n int64) // told of bytes that were on this machine
 	whole func() error  // called when every file is whole and verified; may be nil
 
-	sync *fsSync // nil: each file and directory is made durable by itself
+	turns turns
+	sync  *fsSync // nil: each file and directory is made durable by itself
 }
 
 // staged is the place of an entry below the session.
