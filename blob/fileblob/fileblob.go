@@ -33,6 +33,16 @@
 // ErrTemporary too, since on a network they pass; a medium that stays
 // unreadable stays an error and is never taken for an absent object. A file
 // that is shorter than it was when it was opened is ErrCorrupt.
+//
+// # A server that hangs
+//
+// A system call on NFS or Lustre whose server is gone waits in the kernel, where
+// no context and no time limit reaches it: on a hard mount until the server is
+// back, on a soft one until the mount gives up with EIO, which is ErrTemporary.
+// Contexts are looked at before each call of a file and between the blocks of a
+// copy, so that only the one call that hangs is late. Nothing is torn by that, and
+// what waits goes on by itself; the process can be killed meanwhile (these waits
+// end on SIGKILL), and the next one finds whole objects only.
 package fileblob
 
 import (
