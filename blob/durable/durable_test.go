@@ -333,3 +333,55 @@ func TestOrderOfSystemCalls(t *testing.T) {
 		t.Errorf("calls came as %s, want MDMDWFRDWFLD:\n%s", seq.String(), trace)
 	}
 }
+
+// TestDirectoriesBelowARoot: what is made is told, what is in the way is an
+// error, and what denies access is removed all the same.
+func TestDirectoriesBelowARoot(t *testing.T) {
+	base := t.TempDir()
+	root, made, err := durable.MakeRoot(filepath.Join(base, "a", "b"))
+	if err != nil || !made {
+		t.Fatal(made, err)
+	}
+	defer root.Close()
+	again, made, err := durable.MakeRoot(filepath.Join(base, "a", "b"))
+	if err != nil || made {
+		t.Fatal(made, err)
+	}
+	again.Close()
+	dirs, err := durable.MkdirIn(root, "x/y/z")
+	if err != nil || strings.Join(dirs, " ") != "x x/y x/y/z" {
+		t.Errorf("made %q, %v", dirs, err)
+	}
+	if dirs, err = durable.MkdirIn(root, "x/y/w"); err != nil || len(dirs) != 1 || dirs[0] != "x/y/w" {
+		t.Errorf("made %q, %v", dirs, err)
+	}
+	if err := root.WriteFile("x/file", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := durable.MkdirIn(root, "x/file/y"); err == nil || !strings.Contains(err.Error(), "not a directory") {
+		t.Errorf("a file in the way: %v", err)
+	}
+	if err := durable.SyncIn(root, "x/y"); err != nil {
+		t.Error(err)
+	}
+	if f, err := durable.OpenDirIn(root, "x/file"); err == nil && runtime.GOOS != "windows" {
+		f.Close()
+		t.Error("a file was opened as a directory")
+	}
+	outside := filepath.Join(base, "outside")
+	if err := errors.Join(os.WriteFile(outside, nil, 0o600), root.Symlink(outside, "x/y/link"), root.Chmod("x/y", 0o000)); err != nil {
+		t.Fatal(err)
+	}
+	if err := durable.RemoveAllIn(root, "x"); err != nil {
+		t.Error(err)
+	}
+	if _, err := root.Lstat("x"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("it is still there: %v", err)
+	}
+	if _, err := os.Stat(outside); err != nil {
+		t.Errorf("what a link leads to was removed: %v", err)
+	}
+	if err := durable.RemoveAllIn(root, "x"); err != nil {
+		t.Errorf("again: %v", err)
+	}
+}

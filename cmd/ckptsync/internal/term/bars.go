@@ -40,6 +40,7 @@ type Bar struct {
 	mu    sync.Mutex
 	total int64
 	done  int64
+	begun time.Time
 	said  time.Time
 }
 
@@ -50,7 +51,8 @@ func (b *Bars) Bar(name string, total int64) *Bar {
 	if b.closed {
 		return nil
 	}
-	bar := &Bar{bars: b, name: Clean(name), total: total, said: time.Now()}
+	now := time.Now()
+	bar := &Bar{bars: b, name: Clean(name), total: total, begun: now, said: now}
 	b.open[bar] = struct{}{}
 	if !b.t.errTTY {
 		return bar
@@ -87,8 +89,20 @@ func (b *Bar) Add(n int64) {
 	case b.bar != nil:
 		b.bar.IncrInt64(n)
 	case say:
-		b.bars.log.Info("transfer under way", "name", b.name, "bytes", done, "total", total)
+		rate, eta := pace(done, total, time.Since(b.begun))
+		b.bars.log.Info("transfer under way", "name", b.name, "bytes", done, "total", total, "bytes_per_second", rate, "eta", eta.String())
 	}
+}
+
+// pace is how many bytes a second have come, and how long the rest takes at
+// that; 0 if there is no telling.
+func pace(done, total int64, took time.Duration) (rate int64, eta time.Duration) {
+	if done <= 0 || took <= 0 {
+		return 0, 0
+	}
+	per := float64(done) / took.Seconds()
+	rest := time.Duration(float64(max(total-done, 0)) / per * float64(time.Second))
+	return int64(per), rest.Round(time.Second)
 }
 
 // End takes the bar away, whether its transfer is whole or not.

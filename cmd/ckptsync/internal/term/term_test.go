@@ -178,7 +178,7 @@ func TestNoTerminalLogsLongTransfers(t *testing.T) {
 		}
 		b.End()
 		bars.Close()
-		if n := strings.Count(errs.String(), "\n"); n != 2 || !strings.Contains(errs.String(), `"name":"checkpoint-1","bytes":60,"total":100`) {
+		if n := strings.Count(errs.String(), "\n"); n != 2 || !strings.Contains(errs.String(), `"name":"checkpoint-1","bytes":60,"total":100,"bytes_per_second":1,"eta":"40s"`) {
 			t.Errorf("%d lines:\n%s", n, errs.String())
 		}
 		var none *Bar
