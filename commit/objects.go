@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -228,11 +230,20 @@ func (s *Store) DeleteVote(ctx context.Context, k PartKey) error {
 	return s.b.Delete(ctx, s.Key(keyVote(k.ID, k.Node, k.Claim)))
 }
 
-// DeleteData removes a data object, named below the run's prefix. It refuses
-// whatever is not the key of a data object.
-func (s *Store) DeleteData(ctx context.Context, object string) error {
-	if o, ok := ParseKey(object); !ok || o.Kind != KindData || strings.Contains(object, "/../") {
-		return invalid("delete %s: it is no data object", short(object))
+// DeleteData removes data objects, named below the run's prefix, with as few
+// requests as the store allows. It refuses whatever is not the key of a data
+// object before it removes anything.
+func (s *Store) DeleteData(ctx context.Context, objects ...string) error {
+	keys := make([]string, len(objects))
+	for i, object := range objects {
+		if o, ok := ParseKey(object); !ok || o.Kind != KindData || strings.Contains(object, "/../") {
+			return invalid("delete %s: it is no data object", short(object))
+		}
+		keys[i] = s.Key(object)
 	}
-	return s.b.Delete(ctx, s.Key(object))
+	failed := blob.DeleteBatch(ctx, s.b, keys)
+	for _, key := range slices.Sorted(maps.Keys(failed)) {
+		return failed[key] // the first; whoever comes next tries them all
+	}
+	return nil
 }

@@ -210,10 +210,8 @@ func (r *run) deleteData(ctx context.Context, h *heap) error {
 		return nil
 	}
 	r.Log.Info("data removed", "step", h.Step, "attempt", h.Attempt, "revision", h.Revision, "objects", h.Objects, "bytes", h.Bytes, "reason", h.Why)
-	if err := each(ctx, h.names, func(ctx context.Context, name string) error {
-		r.hook("data")
-		return r.Store.DeleteData(ctx, name)
-	}); err != nil {
+	r.hook("data")
+	if err := r.Store.DeleteData(ctx, h.names...); err != nil {
 		return err
 	}
 	n, err := r.Store.AbortUnder(ctx, h.ID)
