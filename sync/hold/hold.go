@@ -227,7 +227,9 @@ func (h *Hold) Check() error {
 	if h.Method == None {
 		return nil // the names are compared by the caller's next capture
 	}
-	for _, e := range h.Tree.Files() {
+	files := h.Tree.Files()
+	return tree.Each(len(files), func(i int) error {
+		e := files[i]
 		var fi fs.FileInfo
 		var err error
 		if h.Method == Links {
@@ -241,8 +243,8 @@ func (h *Hold) Check() error {
 		if !e.Ident.Same(tree.IdentOf(fi)) {
 			return &ChangedError{Path: e.Path}
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // ChangedError says that a held file was written to in place.

@@ -112,21 +112,25 @@ func (t *Tree) walk(root, dir string, skip func(string) bool) error {
 		}
 		return err
 	}
-	for _, n := range names {
-		p := dir + "/" + n
-		if skip != nil && skip(strings.TrimPrefix(p, t.Name+"/")) {
-			continue
+	names = slices.DeleteFunc(names, func(n string) bool {
+		return skip != nil && skip(strings.TrimPrefix(dir+"/"+n, t.Name+"/"))
+	})
+	entries := make([]Entry, len(names))
+	if err := Each(len(names), func(i int) (err error) {
+		if entries[i], err = lstat(root, dir+"/"+names[i]); errors.Is(err, fs.ErrNotExist) {
+			return nil
 		}
-		e, err := lstat(root, p)
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
+		return err
+	}); err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.Path == "" {
 			continue
-		case err != nil:
-			return err
 		}
 		t.Entries = append(t.Entries, e)
 		if e.Type == commit.TypeDir {
-			if err := t.walk(root, p, skip); err != nil {
+			if err := t.walk(root, e.Path, skip); err != nil {
 				return err
 			}
 		}

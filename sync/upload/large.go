@@ -311,6 +311,11 @@ func (l *large) whole(ctx context.Context) error {
 			return err
 		}
 	}
+	release, err := l.u.slot(ctx, l.f.Ident.Size)
+	if err != nil {
+		return err
+	}
+	defer release()
 	opts := &blob.PutOptions{}
 	if known {
 		opts.CRC32C = &sum

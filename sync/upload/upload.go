@@ -111,6 +111,7 @@ type Uploader struct {
 	concurrency int
 	memory      int64
 	budget      *semaphore.Weighted
+	slots       *semaphore.Weighted
 	buffers     sync.Pool
 	// Progress, if not nil, is told of every chunk that the store has
 	// acknowledged: bytes sent now, or in the store before. Bytes that seemed
@@ -120,10 +121,32 @@ type Uploader struct {
 	Cache pagecache.Policy
 }
 
-// New returns an Uploader that has at most concurrency requests under way and
-// at most memory bytes of file content in memory (but always one chunk).
+// New returns an Uploader that has at most concurrency large requests under way,
+// or up to eight times as many small ones, and at most memory bytes of file
+// content in memory (but always one chunk).
 func New(b blob.Bucket, concurrency int, memory int64) *Uploader {
-	return &Uploader{bucket: b, concurrency: max(1, concurrency), memory: max(1, memory), budget: semaphore.NewWeighted(max(1, memory))}
+	concurrency, memory = max(1, concurrency), max(1, memory)
+	return &Uploader{
+		bucket: b, concurrency: concurrency, memory: memory,
+		budget: semaphore.NewWeighted(memory), slots: semaphore.NewWeighted(int64(smallShare * concurrency)),
+	}
+}
+
+// smallShare is how many small requests take the place of a large one. What a
+// small one costs is mostly waiting for its answer. One takes another share for
+// every smallRequest bytes.
+const (
+	smallShare   = 8
+	smallRequest = 2 << 20
+)
+
+// slot waits until a request of n bytes may begin.
+func (u *Uploader) slot(ctx context.Context, n int64) (release func(), err error) {
+	w := min(smallShare, 1+n/smallRequest)
+	if err := u.slots.Acquire(ctx, w); err != nil {
+		return nil, context.Cause(ctx)
+	}
+	return func() { u.slots.Release(w) }, nil
 }
 
 // Send uploads the files and returns their digests, in the same order. When it
@@ -136,7 +159,7 @@ func New(b blob.Bucket, concurrency int, memory int64) *Uploader {
 func (u *Uploader) Send(ctx context.Context, files []File, log Log) ([][]commit.Digest, error) {
 	out := make([][]commit.Digest, len(files))
 	g, work := errgroup.WithContext(ctx)
-	g.SetLimit(u.concurrency)
+	g.SetLimit(smallShare * u.concurrency)
 	for i := range files {
 		f := &files[i]
 		if work.Err() != nil || f.stopped() {
@@ -217,6 +240,11 @@ func (u *Uploader) small(ctx context.Context, f *File) ([]commit.Digest, error) 
 // withChunk reads n bytes at off, hashing them, and calls send with a source
 // of exactly the bytes that were hashed (or, beyond maxBuffer, of the file).
 func (u *Uploader) withChunk(ctx context.Context, f *File, file io.ReaderAt, off, n int64, send func(blob.Source, commit.Digest, uint32) error) error {
+	release, err := u.slot(ctx, n)
+	if err != nil {
+		return err
+	}
+	defer release()
 	weight := min(max(n, 1), u.memory)
 	if n > maxBuffer {
 		weight = min(block, u.memory)

@@ -114,9 +114,10 @@ func (r *reporter) failed(e retryblob.Event) {
 }
 
 // slots is how many requests may be under way at once. A restore holds two
-// streams for each transfer, and whoever holds a slot must find another free
+// streams for each transfer, an upload of small files has eight requests where
+// one of large files has one, and whoever holds a slot must find another free
 // for the small requests beside it.
-func slots(concurrency int) int { return 3*concurrency + 8 }
+func slots(concurrency int) int { return 8*concurrency + 8 }
 
 func driver(ctx context.Context, s config.Store, o Options) (blob.Bucket, func(), error) {
 	nothing := func() {}
