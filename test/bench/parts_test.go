@@ -264,7 +264,7 @@ func TestProxy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const rate, delay, size = 20e6, 15 * time.Millisecond, 2_000_000
+	const rate, delay, size = 5e6, 15 * time.Millisecond, 1_000_000
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	go (&proxyArgs{To: l.Addr().String(), Rate: rate, Delay: delay}).serve(ctx, front)

@@ -114,7 +114,8 @@ func (a *proxyArgs) pass(ctx context.Context, from, to net.Conn) {
 	}
 }
 
-// take reads as fast as the rate allows.
+// take reads as long as the line has room, and says when each piece is to come
+// out: not before those that were there first at that rate.
 func (a *proxyArgs) take(ctx context.Context, from io.Reader, line chan<- piece, free chan []byte) {
 	next := time.Now() // when the line is free for the next byte
 	for {
@@ -135,9 +136,6 @@ func (a *proxyArgs) take(ctx context.Context, from io.Reader, line chan<- piece,
 			select {
 			case line <- piece{buf[:n], next.Add(a.Delay)}:
 			case <-ctx.Done():
-				return
-			}
-			if next.Sub(now) > 2*time.Millisecond && !sleepUntil(ctx, next) {
 				return
 			}
 		}
