@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -37,8 +38,12 @@ type inspectStep struct {
 	Resume   string   `json:"resume"`
 	Files    int      `json:"files"`
 	Bytes    int64    `json:"bytes"`
+	// Settle is for how many seconds the step must have been quiet before a
+	// daemon commits it, unless a newer step shows that its save is over.
+	Settle float64 `json:"settle_seconds"`
 
 	missing, warnings []string
+	weak              bool // no file in it is known to be written last
 }
 
 type inspectOther struct {
@@ -53,8 +58,11 @@ const (
 	incomplete = "incomplete"
 )
 
-// maxReasons bounds the reasons of one step that people are shown.
-const maxReasons = 6
+// What people are shown at most.
+const (
+	maxReasons = 6  // of one step
+	maxIgnored = 20 // entries that are none
+)
 
 func (a *app) inspectCmd() *cobra.Command {
 	cmd := &cobra.Command{
@@ -164,6 +172,22 @@ func (in *inspectJSON) never() []string {
 	return slices.Sorted(maps.Values(layout.NeverQualified(all)))
 }
 
+// waits says which layouts' steps a daemon commits only after a while, and why.
+func (in *inspectJSON) waits() []string {
+	longest := map[string]float64{}
+	for _, s := range in.Steps {
+		if s.State == complete && s.weak && s.Settle > 0 {
+			longest[s.Layout] = max(longest[s.Layout], s.Settle)
+		}
+	}
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(longest)) {
+		out = append(out, fmt.Sprintf("layout %s writes no file last that would prove a step complete: a new one is committed once it is quiet for %s",
+			name, time.Duration(longest[name]*float64(time.Second))))
+	}
+	return out
+}
+
 // judge judges one step in the light of the newer ones, and joins these.
 func judge(fsys fs.FS, finder *layout.Finder, s layout.Step, newer *[]*layout.Verdict) inspectStep {
 	out := inspectStep{Step: s.Number, Layout: s.Layout, State: incomplete, Reasons: []string{}, Evidence: []string{}, Resume: string(commit.ResumeUnknown)}
@@ -177,6 +201,7 @@ func judge(fsys fs.FS, finder *layout.Finder, s layout.Step, newer *[]*layout.Ve
 	out.Evidence = append(out.Evidence, v.Evidence...)
 	out.Resume, out.Files, out.Bytes = string(v.Resume), v.Files, v.Bytes
 	out.missing, out.warnings = v.Missing, v.Warnings
+	out.Settle, out.weak = v.Settle.Seconds(), v.Strength == layout.Weak
 	if slices.ContainsFunc(*newer, v.Complete) || v.Complete(nil) {
 		out.State = complete
 	} else if len(v.Voided) > 0 {
@@ -200,8 +225,19 @@ func (a *app) printInspect(in *inspectJSON) error {
 	if err := tb.Flush(); err != nil {
 		return err
 	}
-	for _, i := range in.Ignored {
-		if err := a.term.Printf(term.Dim, "ignored: %s %s", i.Path, i.Reason); err != nil {
+	for i, o := range in.Ignored {
+		if i == maxIgnored {
+			if err := a.term.Printf(term.Dim, "ignored: %d more (--json lists them)", len(in.Ignored)-i); err != nil {
+				return err
+			}
+			break
+		}
+		if err := a.term.Printf(term.Dim, "ignored: %s %s", o.Path, o.Reason); err != nil {
+			return err
+		}
+	}
+	for _, text := range in.waits() {
+		if err := a.term.Printf(term.Dim, "%s", text); err != nil {
 			return err
 		}
 	}

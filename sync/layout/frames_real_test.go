@@ -3,12 +3,14 @@ package layout_test
 import (
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/ckptsync/ckptsync/commit"
+	"github.com/ckptsync/ckptsync/sync/layout"
 )
 
 // realFrame is a case of testdata: the numbers of its steps, and what each of
@@ -189,5 +191,80 @@ func TestRealPipelineLacksLayers(t *testing.T) {
 		if v := judgeReal(t, root, found.Steps[0]); !slices.Equal(v.Reasons, []string{want}) || !v.Partial() {
 			t.Errorf("without %s: %q", gone, v.Reasons)
 		}
+	}
+}
+
+// All that frameworks wrote, side by side in one root: each entry is of the
+// layout that wrote it, or of none.
+func TestRealSideBySide(t *testing.T) {
+	root, of := t.TempDir(), map[string]string{}
+	for _, name := range realDirs(t) {
+		c := realFrames[name]
+		l := c.layout + realDist[name].layout
+		if strings.HasPrefix(name, "hf/") {
+			l = "hf-trainer"
+		}
+		if c.rooted {
+			of[path.Base(name)] = l
+			copyEntry(t, filepath.Join("testdata", name), filepath.Join(root, path.Base(name)))
+			continue
+		}
+		entries, err := os.ReadDir(filepath.Join("testdata", name, c.under))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range entries {
+			if _, there := of[d.Name()]; there || d.Name() == "mtimes.json" || d.Type()&fs.ModeSymlink != 0 {
+				continue
+			}
+			of[d.Name()] = l
+			copyEntry(t, filepath.Join("testdata", name, c.under, d.Name()), filepath.Join(root, d.Name()))
+		}
+	}
+	f := layout.NewFinder(layout.Builtins()...)
+	seen := map[string]int{}
+	for name, want := range of {
+		s, ok := f.At(os.DirFS(root), name)
+		switch {
+		case name == "checkpoints": // in which Accelerate's are
+			continue
+		case !ok && (path.Ext(name) != "" || strings.HasPrefix(name, "latest")): // what lies beside steps, or what no layout knows
+			continue
+		case ok && s.Layout == "dcp" && want == "torchtitan": // weights alone, and none of its own beside them
+		case !ok || s.Layout != want:
+			t.Errorf("%s, which %s wrote: %+v, %v", name, want, s, ok)
+		}
+		seen[s.Layout]++
+	}
+	for _, c := range realFrames {
+		if c.layout != "" && c.layout != "torchtitan" && seen[c.layout] == 0 { // torchtitan's have the names of dcp's
+			t.Errorf("nothing of layout %s was found", c.layout)
+		}
+	}
+	found, err := f.Find(os.DirFS(root))
+	if err != nil || len(found.Steps) < 5 {
+		t.Fatalf("%+v, %v", found, err)
+	}
+	for _, s := range found.Steps {
+		if v := judgeReal(t, root, s); len(v.Reasons) > 0 {
+			t.Errorf("%s: %s", s.Layout, v.Sentence())
+		}
+	}
+}
+
+// copyEntry copies a file or a directory.
+func copyEntry(t *testing.T, from, to string) {
+	t.Helper()
+	fi, err := os.Stat(from)
+	if err == nil && fi.IsDir() {
+		err = os.CopyFS(to, os.DirFS(from))
+	} else if err == nil {
+		var data []byte
+		if data, err = os.ReadFile(from); err == nil {
+			err = os.WriteFile(to, data, 0o644)
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 }

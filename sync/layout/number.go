@@ -3,6 +3,7 @@ package layout
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"io/fs"
 	"slices"
 )
@@ -74,12 +75,20 @@ func (w *walk) dedupe() {
 			w.ignore(s.Name, "holds no newer step than those that have names of their own")
 			continue
 		case n > 0 && kept[n-1].Number == s.Number && !w.unread[kept[n-1].Name]:
-			w.ignore(s.Name, "has the number %d, as %s has, which is the shorter name or the first", s.Number, kept[n-1].Name)
+			w.ignore(s.Name, "has the number %d, as %s has, and that one counts: %s", s.Number, kept[n-1].Name, between(kept[n-1], s))
 			continue
 		}
 		kept = append(kept, s)
 	}
 	w.found.Steps = kept
+}
+
+// between says why one of two steps of the same number counts.
+func between(counts, other Step) string {
+	if counts.Layout != other.Layout {
+		return fmt.Sprintf("it is of layout %s, this of %s; give each trainer a root of its own, or name one with --layout", counts.Layout, other.Layout)
+	}
+	return "its name is the shorter, or the first"
 }
 
 // order sorts the steps of a set last.
