@@ -42,7 +42,7 @@ var layers = []layer{
 		"github.com/mattn/go-runewidth", "github.com/prometheus/", "golang.org/x/",
 	}},
 	{"sync", []string{
-		"github.com/fsnotify/fsnotify", "github.com/gofrs/flock", "github.com/zeebo/blake3", "github.com/dustin/go-humanize",
+		"github.com/fsnotify/fsnotify", "github.com/gofrs/flock", "github.com/zeebo/blake3", "github.com/klauspost/compress/zstd", "github.com/dustin/go-humanize",
 		"github.com/cenkalti/backoff/v4",
 		"github.com/prometheus/client_golang/", "golang.org/x/sync/", "golang.org/x/sys/", "golang.org/x/time/",
 	}},
