@@ -286,6 +286,10 @@ func (a *Azure) Open(ctx context.Context, key string, off, n int64) (io.ReadClos
 		}
 		return nil, a.fail(ctx, "open", key, err)
 	}
+	if isFolder(resp.Metadata) {
+		resp.Body.Close()
+		return nil, blob.Errorf(blob.ErrNotExist, "open", key, "it is a directory of a hierarchical namespace")
+	}
 	if off > 0 && resp.ContentLength != nil && *resp.ContentLength == 0 { // Azurite's answer at the end of a blob
 		resp.Body.Close()
 		return nothing(ctx, a, key, off, n)

@@ -31,7 +31,7 @@ var azureClass = map[string]error{
 
 	"BlobArchived": blob.ErrArchived, "BlobBeingRehydrated": blob.ErrArchived,
 
-	"InvalidRange": blob.ErrUnsupported, "InvalidBlobType": blob.ErrUnsupported, "BlockCountExceedsLimit": blob.ErrUnsupported,
+	"InvalidRange": blob.ErrUnsupported, "InvalidBlobType": blob.ErrUnsupported, "ResourceTypeMismatch": blob.ErrUnsupported, "BlockCountExceedsLimit": blob.ErrUnsupported,
 }
 
 // azureAnswer is what Azure said to a request that failed.

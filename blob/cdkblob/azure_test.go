@@ -327,6 +327,40 @@ func TestAzureClasses(t *testing.T) {
 	}
 }
 
+// Accounts with a hierarchical namespace show directories as empty blobs.
+func TestAzureDirectories(t *testing.T) {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Get("comp") == "list" {
+			io.WriteString(w, `<EnumerationResults><Blobs>`+
+				`<Blob><Name>d</Name><Properties><Etag>1</Etag><Content-Length>0</Content-Length><ResourceType>directory</ResourceType></Properties></Blob>`+
+				`<Blob><Name>d/k</Name><Properties><Etag>2</Etag><Content-Length>5</Content-Length><ResourceType>file</ResourceType></Properties></Blob>`+
+				`</Blobs><NextMarker /></EnumerationResults>`)
+			return
+		}
+		w.Header().Set("ETag", `"1"`)
+		w.Header().Set("x-ms-meta-hdi_isfolder", "true")
+	}))
+	t.Cleanup(srv.Close)
+	b, err := OpenAzure(t.Context(), "azblob://c?endpoint="+srv.URL+"/acct", Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = b.Stat(t.Context(), "d")
+	wantClass(t, err, blob.ErrNotExist)
+	_, err = b.Open(t.Context(), "d", 0, -1)
+	wantClass(t, err, blob.ErrNotExist)
+	var keys []string
+	for info, err := range b.List(t.Context(), "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		keys = append(keys, info.Key)
+	}
+	if len(keys) != 1 || keys[0] != "d/k" {
+		t.Errorf("listed %q", keys)
+	}
+}
+
 // A token that may create but not overwrite is told that the blob is there in
 // words of its own.
 func TestAzureCreateOnlyToken(t *testing.T) {

@@ -313,8 +313,10 @@ func metadataValue(metadata map[string]*string, name string) string {
 	return ""
 }
 
-// abortsAtOnce is how many blocks Abort empties at a time.
-const abortsAtOnce = 8
+const (
+	abortsAtOnce   = 8                     // blocks that Abort empties at a time
+	abortBlockTime = 50 * time.Millisecond // what it has for each of them, beside abortTime
+)
 
 // Abort implements blob.Upload. It is carried out also when ctx is done, in a
 // time of its own. There is no request that drops blocks without writing the
@@ -322,12 +324,15 @@ const abortsAtOnce = 8
 // byte each, which frees the rest; Azure drops them after a week.
 func (u *azureUpload) Abort(ctx context.Context) error {
 	u.aborted.Store(true)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortTime)
-	defer cancel()
-	_, blocks, err := u.a.uncommitted(ctx, "abort", u.key, u.full)
+	ctx = context.WithoutCancel(ctx)
+	asking, cancel := context.WithTimeout(ctx, abortTime)
+	_, blocks, err := u.a.uncommitted(asking, "abort", u.key, u.full)
+	cancel()
 	if err != nil {
 		return err
 	}
+	ctx, cancel = context.WithTimeout(ctx, abortTime+time.Duration(len(blocks))*abortBlockTime)
+	defer cancel()
 	s := sessions(blocks)[u.token]
 	if s == nil {
 		return nil

@@ -118,6 +118,35 @@ func TestGCSLostUpload(t *testing.T) {
 	}
 	_, err = v.Complete(t.Context(), parts)
 	wantClass(t, err, blob.ErrNotExist)
+	for i := range parts {
+		parts[i].CRC32C = 0 // by one who does not know them
+	}
+	_, err = v.Complete(t.Context(), parts)
+	wantClass(t, err, blob.ErrNotExist)
+	wantBody(t, g, "k", other)
+}
+
+// A server that checks nothing gets nothing that is not what was announced.
+func TestGCSLaxServer(t *testing.T) {
+	f := newFake(t)
+	f.lax = true
+	g := f.open(t, "b")
+	if _, err := g.Put(t.Context(), "k", blob.Bytes("old"), nil); err != nil {
+		t.Fatal(err)
+	}
+	wrong := blob.CRC32C([]byte("daty"))
+	_, err := g.Put(t.Context(), "k", blob.Bytes("data"), &blob.PutOptions{CRC32C: &wrong})
+	wantClass(t, err, blob.ErrCorrupt)
+	wantBody(t, g, "k", blob.Bytes("old"))
+	u, err := g.Upload(t.Context(), "k", "", &blob.UploadOptions{Size: 4, PartSize: blob.MinPart})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = u.PutPart(t.Context(), 1, blob.Bytes("data"), wrong)
+	wantClass(t, err, blob.ErrCorrupt)
+	if parts, err := u.Parts(t.Context()); err != nil || len(parts) != 0 {
+		t.Errorf("%+v, %v", parts, err)
+	}
 }
 
 // A store that has got something else than was sent does not keep it.
