@@ -360,6 +360,21 @@ func (w *world) stagingGone(root string) {
 	}
 }
 
+// outage is how long the server stays away: as CKPTSYNC_CRASH_OUTAGE says (30s),
+// else so long.
+func outage(t *testing.T, short time.Duration) time.Duration {
+	t.Helper()
+	said := os.Getenv("CKPTSYNC_CRASH_OUTAGE")
+	if said == "" {
+		return short
+	}
+	d, err := time.ParseDuration(said)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
 // TestKilledStore kills the server in mid-upload: the daemon goes on by itself
 // once it is back.
 func TestKilledStore(t *testing.T) {
@@ -371,7 +386,7 @@ func TestKilledStore(t *testing.T) {
 		for range 2 {
 			time.Sleep(w.within(span)) // a random moment
 			w.gateway.Kill()
-			time.Sleep(w.within(span))
+			time.Sleep(outage(t, w.within(span)))
 			if err := w.gateway.Restart(t.Context()); err != nil {
 				t.Fatal(err)
 			}
