@@ -657,3 +657,25 @@ func TestAheadDoubtIsEnded(t *testing.T) {
 	w.tick()
 	w.wantTidy()
 }
+
+// What is as sure as a file's identity is of no use once that has changed.
+func TestAheadSureOfAFileThatChanges(t *testing.T) {
+	w := newEarlyWorld(t, func(c *Config) {
+		c.Settle = new(time.Duration(0))
+		c.sure = func(*os.File, int64, int64) bool { return true }
+	})
+	fs := big(100)
+	w.write("checkpoint-100", fs[:len(fs)-1]...)
+	w.ticks(4)
+	for _, p := range []string{weights, "checkpoint-100/optimizer.pt"} {
+		fi, err := os.Stat(filepath.Join(w.root, p))
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.patch(p, fi.Size()/2, []byte("changed"))
+	}
+	w.write("checkpoint-100", fs[len(fs)-1])
+	w.tick()
+	w.wantCommitted(100)
+	w.wantOnce(weights+"#2", "checkpoint-100/optimizer.pt")
+}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ckptsync/ckptsync/blob"
 	"github.com/ckptsync/ckptsync/commit"
+	"github.com/ckptsync/ckptsync/sync/pagecache"
 	"github.com/ckptsync/ckptsync/sync/tree"
 )
 
@@ -23,10 +24,29 @@ func anyStopped(files []File) bool {
 	return slices.ContainsFunc(files, func(f File) bool { return f.stopped() })
 }
 
+// doubtedLast are the indices of the files, those last of which parts have to be
+// read once more: the wire need not wait for hashes.
+func doubtedLast(files []File) []int {
+	var first, last []int
+	for i := range files {
+		doubted := false
+		for _, p := range files[i].Sent {
+			doubted = doubted || p.Doubt
+		}
+		if doubted {
+			last = append(last, i)
+		} else {
+			first = append(first, i)
+		}
+	}
+	return append(first, last...)
+}
+
 // Whole sends a file of at most one chunk as one object, and tells the log. It
-// is what Send does with such a file.
+// is what Send does with such a file, but it leaves the page cache alone: the
+// file is read again.
 func (u *Uploader) Whole(ctx context.Context, f *File, log Log) error {
-	d, err := u.small(ctx, f)
+	d, err := u.small(ctx, f, pagecache.Keep)
 	if err != nil {
 		return err
 	}

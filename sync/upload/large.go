@@ -208,16 +208,21 @@ func (l *large) schedule(ctx context.Context, g *errgroup.Group) {
 		g.Go(func() error { return l.closed(l.log.FileSent(l.f, l.digests)) })
 		return
 	}
-	var missing []int
+	var missing, doubted []int
 	for n := 1; n <= l.parts(); n++ {
-		if p, ok := l.f.Sent[n]; ok && !p.Doubt {
+		p, ok := l.f.Sent[n]
+		switch {
+		case !ok:
+			missing = append(missing, n)
+		case p.Doubt:
+			doubted = append(doubted, n)
+		default:
 			l.digests[n-1], l.sent[n-1] = p.Digest, p.Part
 			l.u.progress(0, p.Size)
 			l.left.Add(-1)
-			continue
 		}
-		missing = append(missing, n)
 	}
+	missing = append(missing, doubted...) // the wire need not wait for hashes
 	if len(missing) == 0 {
 		g.Go(func() error { return l.closed(l.complete(ctx)) })
 		return

@@ -160,7 +160,7 @@ func (u *Uploader) Send(ctx context.Context, files []File, log Log) ([][]commit.
 	out := make([][]commit.Digest, len(files))
 	g, work := errgroup.WithContext(ctx)
 	g.SetLimit(smallShare * u.concurrency)
-	for i := range files {
+	for _, i := range doubtedLast(files) {
 		f := &files[i]
 		if work.Err() != nil || f.stopped() {
 			break
@@ -170,7 +170,7 @@ func (u *Uploader) Send(ctx context.Context, files []File, log Log) ([][]commit.
 				if f.stopped() {
 					return nil
 				}
-				d, err := u.small(work, f)
+				d, err := u.small(work, f, u.Cache)
 				if err != nil {
 					return err
 				}
@@ -201,13 +201,13 @@ func (u *Uploader) Send(ctx context.Context, files []File, log Log) ([][]commit.
 }
 
 // small sends a file of at most one chunk as one object.
-func (u *Uploader) small(ctx context.Context, f *File) ([]commit.Digest, error) {
+func (u *Uploader) small(ctx context.Context, f *File, cache pagecache.Policy) ([]commit.Digest, error) {
 	file, err := open(f)
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
-	f.behind = pagecache.Follow(file, f.Ident.Size, u.Cache)
+	f.behind = pagecache.Follow(file, f.Ident.Size, cache)
 	var digests []commit.Digest
 	size, alike := f.Ident.Size, false
 	f.Firm = f.sure(file, 0, size)
