@@ -101,8 +101,9 @@ func (r *run) garbage(ctx context.Context, v *commit.View, tombs map[commit.ID]t
 		}
 		_, retired := tombs[d.ID]
 		why := "retired"
+		live, somewhere := named[r.hash(d.Name)]
 		switch {
-		case !retired && !committed[d.ID], named[r.hash(d.Name)]:
+		case !retired && !committed[d.ID], live, somewhere && r.due(tombs, d.ID):
 			continue
 		case !retired && (d.ModTime.IsZero() || r.now.Sub(d.ModTime) < r.Grace):
 			continue
@@ -120,8 +121,10 @@ func (r *run) garbage(ctx context.Context, v *commit.View, tombs map[commit.ID]t
 	return out, nil
 }
 
-// named are the data objects that a manifest names which has no tombstone, or
-// whose commit is protected: their commits do not stand in tombs. They are kept
+// named are the data objects that a manifest names which is not due itself:
+// with true those of manifests without a tombstone, or whose commit is protected
+// (it does not stand in tombs); with false those that only commits name which are
+// retired for less than the grace: a restore may be reading them. They are kept
 // as hashes: of two names with one hash the worst is that garbage stays. A
 // manifest that cannot be read ends the prune: what it names is not known.
 func (r *run) named(ctx context.Context, tombs map[commit.ID]time.Time, parts []commit.PartKey) (map[uint64]bool, error) {
@@ -129,7 +132,7 @@ func (r *run) named(ctx context.Context, tombs map[commit.ID]time.Time, parts []
 	var missing []commit.PartKey
 	for _, k := range parts {
 		k.ModTime = time.Time{}
-		if _, dead := tombs[k.ID]; dead {
+		if r.due(tombs, k.ID) {
 			continue
 		}
 		if names, ok := r.names[k]; ok {
@@ -163,9 +166,10 @@ func (r *run) named(ctx context.Context, tombs map[commit.ID]time.Time, parts []
 	}
 	r.names = known
 	out := map[uint64]bool{}
-	for _, names := range known {
+	for k, names := range known {
+		_, dead := tombs[k.ID]
 		for _, n := range names {
-			out[n] = true
+			out[n] = out[n] || !dead
 		}
 	}
 	return out, nil
