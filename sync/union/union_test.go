@@ -169,7 +169,7 @@ func built(t *testing.T, dir string, files []layouttest.File) string {
 	return root
 }
 
-// One judgement, three places (the steps of the first three are real ones): a directory, a hold, and the union of what two
+// One judgement, three places (the steps but two are real ones): a directory, a hold, and the union of what two
 // nodes have sent say the same of a step, whole or torn; and each half says
 // that the other is missing.
 func TestOneJudgementThreePlaces(t *testing.T) {
@@ -187,9 +187,10 @@ func TestOneJudgementThreePlaces(t *testing.T) {
 		"deepspeed": {"deepspeed", func(t *testing.T) string {
 			return built(t, "global_step2", layouttest.Stamp(at, layouttest.DeepSpeedFiles(save)))
 		}, "global_step2/zero_pp_rank_1_mp_rank_00_optim_states.pt"},
-		"distributed": {"torchtitan", func(t *testing.T) string {
+		"distributed": {"dcp", func(t *testing.T) string {
 			return built(t, "step-2", layouttest.Stamp(at, layouttest.DCPFiles("", shards)))
 		}, "step-2/__1_0.distcp"},
+		"torchtitan": {"torchtitan", func(t *testing.T) string { return filepath.Join(realStep(t, "torchtitan/async"), "checkpoint") }, "step-2/__1_0.distcp"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := c.make(t)
