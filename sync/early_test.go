@@ -14,6 +14,7 @@ import (
 	"github.com/ckptsync/ckptsync/blob"
 	"github.com/ckptsync/ckptsync/blob/blobtest"
 	"github.com/ckptsync/ckptsync/sync/layout/layouttest"
+	"github.com/ckptsync/ckptsync/sync/watch"
 )
 
 // These tests drive the two halves of a daemon by hand: it looks, publishes what
@@ -678,4 +679,96 @@ func TestAheadSureOfAFileThatChanges(t *testing.T) {
 	w.tick()
 	w.wantCommitted(100)
 	w.wantOnce(weights+"#2", "checkpoint-100/optimizer.pt")
+}
+
+// TestLooksWhenTheRootChanges: without events and between looks, a new step is
+// noticed by the time of the directory that holds it.
+func TestLooksWhenTheRootChanges(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.tune = func(c *Config) { c.events = func() (*watch.Watcher, error) { return nil, nil } }
+	w.step(100)
+	w.watching(time.Hour, func() {
+		for w.lookedAt("checkpoint-100") == "" {
+			time.Sleep(time.Millisecond)
+		}
+		w.step(200)
+	}, "checkpoint-100", "checkpoint-200")
+}
+
+// lookedAt is the last stage that was told of a step.
+func (w *world) lookedAt(step string) (s Stage) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, e := range w.events {
+		if c, ok := e.(StageChanged); ok && c.Step == step {
+			s = c.Stage
+		}
+	}
+	return s
+}
+
+// TestAheadInADaemon: the same with the daemon's own goroutines and clock.
+func TestAheadInADaemon(t *testing.T) {
+	t.Parallel()
+	w := &earlyWorld{world: newWorld(t)}
+	w.f = blobtest.NewFaulty(w.bucket, 1)
+	w.bucket = w.f
+	w.tune = func(c *Config) { c.EarlyUpload = true }
+	fs := big(100)
+	w.watching(time.Hour, func() {
+		w.write("checkpoint-100", fs[0])
+		for n := 0; n < len(fs[1].Data); n += 6 << 20 {
+			w.append(weights, fs[1].Data[n:min(n+6<<20, len(fs[1].Data))])
+			time.Sleep(200 * time.Millisecond)
+		}
+		w.write("checkpoint-100", fs[2:len(fs)-1]...)
+		for deadline := time.Now().Add(20 * time.Second); w.sent()[weights+"#3"] == 0; time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("sent ahead: %v", w.sent())
+			}
+		}
+		w.write("checkpoint-100", fs[len(fs)-1])
+	}, "checkpoint-100")
+	w.wantCommits("100-a1-r0")
+	if !same(w.content(id(100, 1, 0)), files(t, w.root, "checkpoint-100")) {
+		t.Error("the commit is not the step on the disk")
+	}
+	w.wantOnce()
+}
+
+func (w *earlyWorld) append(path string, data []byte) {
+	w.t.Helper()
+	f, err := os.OpenFile(filepath.Join(w.root, path), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+	if err == nil {
+		_, err = f.Write(data)
+		f.Close()
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// An old copy of the state directory says of objects that a commit names by now
+// that nothing names them.
+func TestAheadOldStateDeletesNothingThatIsNamed(t *testing.T) {
+	w := newEarlyWorld(t, nil)
+	fs := layouttest.HFFiles(100)
+	w.write("checkpoint-100", fs[:len(fs)-1]...)
+	w.ticks(4)
+	path := earlyPath(w.root+".ckptsync", 1, "checkpoint-100")
+	old, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.write("checkpoint-100", fs[len(fs)-1])
+	w.settle()
+	w.wantCommitted(100)
+	if err := os.WriteFile(path, old, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.restart()
+	w.ticks(3)
+	w.wantCommitted(100)
+	w.wantTidy()
 }

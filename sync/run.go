@@ -13,7 +13,6 @@ import (
 
 	"github.com/ckptsync/ckptsync/commit"
 	"github.com/ckptsync/ckptsync/sync/restore"
-	"github.com/ckptsync/ckptsync/sync/watch"
 )
 
 // Outcome is what became of one step in a pass.
@@ -186,78 +185,6 @@ func (e *Engine) Watch(ctx context.Context, now context.Context, grace time.Dura
 
 // ErrGrace is the cause when the time that a shutdown was given ran out.
 var ErrGrace = errors.New("the grace period ended before everything complete was committed")
-
-// lookLoop scans: at once, on every hint, at every interval, and when a step
-// may have settled.
-func (e *Engine) lookLoop(ctx context.Context, w *watch.Watcher, kick chan<- struct{}) error {
-	for ctx.Err() == nil {
-		began := e.cfg.now()
-		if err := e.scan(); err != nil {
-			e.notice(e.cfg.Root, err.Error())
-		} else {
-			e.notice(e.cfg.Root, "")
-			e.watchOpen(w)
-		}
-		select {
-		case kick <- struct{}{}:
-		default:
-		}
-		wait := e.untilNextLook(e.cfg.now().Sub(began))
-		if s := e.untilSettled(func(*life) bool { return true }); s >= 0 {
-			wait = min(wait, s)
-		}
-		select {
-		case <-ctx.Done():
-		case <-e.cfg.after(wait):
-		case <-w.Hints():
-		}
-	}
-	return nil
-}
-
-// While a step is under way it is looked at this often, whether or not there are
-// events, as long as looking takes no more than one part in lookShare of the
-// time.
-const (
-	closeLook = 500 * time.Millisecond
-	lookShare = 20
-	stillOpen = time.Minute // a step that has not changed for so long is not under way
-)
-
-// untilNextLook is how long to wait for the next look, if nothing happens; took
-// is how long this one was.
-func (e *Engine) untilNextLook(took time.Duration) time.Duration {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	now := e.cfg.now()
-	for _, l := range e.lives {
-		if l.hold == nil && (l.stage == Seen || l.stage == Incomplete || l.stage == Settling) && now.Sub(l.since) < stillOpen {
-			return min(e.cfg.ScanInterval, max(closeLook, lookShare*took))
-		}
-	}
-	return e.cfg.ScanInterval
-}
-
-// watchOpen asks for events of what may still change: the root and every
-// directory of a step that is not committed.
-func (e *Engine) watchOpen(w *watch.Watcher) {
-	dirs := []string{"."}
-	e.mu.Lock()
-	for _, l := range e.lives {
-		if l.stage == Committed || l.stage == Skipped || l.tree == nil {
-			continue
-		}
-		for _, t := range l.tree.Entries {
-			if t.Type == commit.TypeDir {
-				dirs = append(dirs, t.Path)
-			}
-		}
-	}
-	e.mu.Unlock()
-	if err := w.Set(e.cfg.Root, dirs); err != nil {
-		e.notice("inotify", err.Error())
-	}
-}
 
 // publishLoop publishes held steps, until ctx is done; the step that it is at
 // goes on under work.

@@ -1,0 +1,137 @@
+package syncer
+
+import (
+	"context"
+	"os"
+	"path"
+	"path/filepath"
+	"time"
+
+	"github.com/ckptsync/ckptsync/commit"
+	"github.com/ckptsync/ckptsync/sync/watch"
+)
+
+// While a step is under way it is looked at as often as closeLook, whether or
+// not there are events; else it is looked that often whether the root changed.
+// Looking takes no more than one part in lookShare of the time, or one in
+// hintShare while there are events.
+const (
+	closeLook = 500 * time.Millisecond
+	lookShare = 20
+	hintShare = 4
+	stillOpen = time.Minute // a step that has not changed for so long is not under way
+)
+
+// lookLoop scans: at once, on every hint, at every interval, when a step may
+// have settled, and when a directory that holds steps changed.
+func (e *Engine) lookLoop(ctx context.Context, w *watch.Watcher, kick chan<- struct{}) error {
+	for ctx.Err() == nil {
+		began, were := e.cfg.now(), e.holders()
+		if err := e.scan(); err != nil {
+			e.notice(e.cfg.Root, err.Error())
+		} else {
+			e.notice(e.cfg.Root, "")
+			e.watchOpen(w)
+		}
+		select {
+		case kick <- struct{}{}:
+		default:
+		}
+		e.untilLook(ctx, w, e.cfg.now().Sub(began), were)
+	}
+	return nil
+}
+
+// untilLook waits for the next look; took is how long the last one was, and were
+// are the holders before it.
+func (e *Engine) untilLook(ctx context.Context, w *watch.Watcher, took time.Duration, were map[string]time.Time) {
+	for left := e.untilNextLook(took); left > 0; {
+		slice := min(left, max(closeLook, lookShare*took))
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.Hints():
+			select {
+			case <-ctx.Done():
+			case <-e.cfg.after(min(hintShare*took, time.Second)):
+			}
+			return
+		case <-e.cfg.after(slice):
+		}
+		if left -= slice; left > 0 && e.stirred(were) {
+			return
+		}
+	}
+}
+
+// untilNextLook is how long to wait for the next look, if nothing happens; took
+// is how long this one was.
+func (e *Engine) untilNextLook(took time.Duration) time.Duration {
+	wait := e.cfg.ScanInterval
+	if s := e.untilSettled(func(*life) bool { return true }); s >= 0 {
+		wait = min(wait, s)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	now := e.cfg.now()
+	for _, l := range e.lives {
+		if l.hold == nil && (l.stage == Seen || l.stage == Incomplete || l.stage == Settling) && now.Sub(l.since) < stillOpen {
+			return min(wait, max(closeLook, lookShare*took))
+		}
+	}
+	return wait
+}
+
+// holders are the times of the directories that hold steps: the root, and those
+// below it in which there is a step.
+func (e *Engine) holders() map[string]time.Time {
+	times := map[string]time.Time{".": {}}
+	e.mu.Lock()
+	for _, l := range e.lives {
+		times[path.Dir(l.step.Name)] = time.Time{}
+	}
+	e.mu.Unlock()
+	for dir := range times {
+		times[dir] = e.timeOf(dir)
+	}
+	return times
+}
+
+func (e *Engine) timeOf(dir string) time.Time {
+	fi, err := os.Stat(filepath.Join(e.cfg.Root, filepath.FromSlash(dir)))
+	if err != nil {
+		return time.Time{}
+	}
+	return fi.ModTime()
+}
+
+// stirred reports whether one of these directories was changed since.
+func (e *Engine) stirred(were map[string]time.Time) bool {
+	for dir, was := range were {
+		if !e.timeOf(dir).Equal(was) {
+			return true
+		}
+	}
+	return false
+}
+
+// watchOpen asks for events of what may still change: the root and every
+// directory of a step that is not committed.
+func (e *Engine) watchOpen(w *watch.Watcher) {
+	dirs := []string{"."}
+	e.mu.Lock()
+	for _, l := range e.lives {
+		if l.stage == Committed || l.stage == Skipped || l.tree == nil {
+			continue
+		}
+		for _, t := range l.tree.Entries {
+			if t.Type == commit.TypeDir {
+				dirs = append(dirs, t.Path)
+			}
+		}
+	}
+	e.mu.Unlock()
+	if err := w.Set(e.cfg.Root, dirs); err != nil {
+		e.notice("inotify", err.Error())
+	}
+}
