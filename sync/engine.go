@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -82,6 +83,7 @@ type life struct {
 	cause  error     // Failed: of the last try
 	fresh  bool      // committed by this process, and not told yet
 	untold bool      // Incomplete: not for long enough to tell
+	said   string    // of Incomplete, what was told last, until the step is complete
 	jitter jitter
 
 	// For sending ahead (early.go).
@@ -384,7 +386,7 @@ func (e *Engine) enter(l *life, s Stage, reasons ...string) {
 	l.stage, l.reasons = s, reasons
 	// What a save under way lacks from one look to the next is not worth a line.
 	l.untold = s == Incomplete && e.cfg.now().Sub(l.since) < e.settleTime(l.verdict)
-	told = told || l.untold
+	told = told || l.untold || l.repeats(s, reasons)
 	fresh := s == Committed && l.fresh
 	l.fresh = l.fresh && !fresh
 	if told {
@@ -397,6 +399,24 @@ func (e *Engine) enter(l *life, s Stage, reasons ...string) {
 	}
 	e.mu.Unlock()
 	e.cfg.Reporter.Report(ev)
+}
+
+// repeats reports whether a step that is incomplete is so for what was told last:
+// in between it may have lacked more, too short to be told. It is called only
+// with what is about to be told.
+func (l *life) repeats(s Stage, reasons []string) bool {
+	now := strings.Join(reasons, "\n")
+	switch {
+	case s == Seen || s == Settling:
+		return false
+	case s != Incomplete:
+		l.said = ""
+		return false
+	case l.said == now:
+		return true
+	}
+	l.said = now
+	return false
 }
 
 // notice tells something about a path once.

@@ -680,3 +680,34 @@ func TestQuietRootIsCheapToScan(t *testing.T) {
 		t.Errorf("next revision of step 15: %d, want 2", head)
 	}
 }
+
+// A skipped step is explained once: what it lacks for a moment in between, too
+// short to be told, is no reason to say the rest again.
+func TestIncompleteIsToldOnce(t *testing.T) {
+	w := newWorld(t)
+	e := w.engine()
+	defer e.Close()
+	settled, fresh := w.clock.now().Add(-time.Hour), w.clock.now()
+	l := &life{}
+	l.step.Name = "checkpoint-5"
+	for _, s := range []struct {
+		since time.Time
+		stage Stage
+		lacks string
+	}{
+		{settled, Incomplete, "missing a"},
+		{fresh, Incomplete, "missing a, b"},
+		{settled, Incomplete, "missing a"},
+		{settled, Seen, ""},
+		{settled, Incomplete, "missing a"},
+		{settled, Incomplete, "missing c"},
+		{settled, Held, ""},
+		{settled, Incomplete, "missing c"},
+	} {
+		l.since = s.since
+		e.enter(l, s.stage, s.lacks)
+	}
+	if got := w.reasons("checkpoint-5", Incomplete); !slices.Equal(got, []string{"missing a", "missing c", "missing c"}) {
+		t.Errorf("told: %q", got)
+	}
+}
