@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/ckptsync/ckptsync/commit"
@@ -39,6 +40,10 @@ import (
 // whole.
 const earlyQuiet = time.Second
 
+// earlyPause is how long a file that grew must not have grown before its end is
+// sent. It may be sent again for that, and no more.
+const earlyPause = 250 * time.Millisecond
+
 // doubtEvery is how often it is looked whether what is in doubt can be made
 // sure of.
 const doubtEvery = 2 * time.Second
@@ -66,6 +71,9 @@ type ahead struct {
 	noParts bool                       // this store takes none
 	alike   map[string]map[int]bool    // parts that are those of the lender, by path
 	doubted time.Time                  // when doubts were last looked at
+
+	begin sync.Mutex // one upload is begun at a time
+	mu    sync.Mutex // guards used, parts, noParts, alike, and odd of its senders
 }
 
 // sighting is what is known of a file from looking again and again.
@@ -171,8 +179,8 @@ func (p preemption) preemptLocked(l *life) {
 	}
 }
 
-// underWay is the step to send ahead now, and chosen is told of it under the
-// lock; nil if there is none. Steps that settle come first, then the newest. One
+// underWay is the step to send ahead now, and chosen, if not nil, is told of it
+// under the lock; nil if there is none. Steps that settle come first, then the newest. One
 // that is older than any that is complete is not worth it.
 func (e *Engine) underWay(chosen func(*life)) *glimpse {
 	e.mu.Lock()
@@ -197,7 +205,9 @@ func (e *Engine) underWay(chosen func(*life)) *glimpse {
 	l := slices.MaxFunc(lives, func(a, b *life) int {
 		return cmp.Or(cmp.Compare(settling(a), settling(b)), cmp.Compare(a.step.Number, b.step.Number))
 	})
-	chosen(l)
+	if chosen != nil {
+		chosen(l)
+	}
 	return e.glimpseLocked(l)
 }
 

@@ -3,6 +3,7 @@ package syncer
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"sync"
@@ -24,9 +25,7 @@ type sender struct {
 	lent *lender
 	id   commit.ID
 
-	begin sync.Mutex      // one upload is begun at a time
-	mu    sync.Mutex      // guards odd and what is below a
-	odd   map[string]bool // paths that could not be read as they were seen: not before the next look
+	odd map[string]bool // paths that could not be read as they were seen: not before the next look
 }
 
 // piece is a small file, or a part of a large one.
@@ -39,36 +38,115 @@ type piece struct {
 	was   *record // what was sent of it, in doubt
 }
 
-// all sends piece by piece until there is none. When there was none to begin
-// with it looks for what was sent and is in doubt, and makes sure of it.
-func (s *sender) all(ctx context.Context) error {
-	n, err := s.each(ctx, s.pieces)
-	if n > 0 || err != nil || s.e.cfg.now().Sub(s.a.doubted) < doubtEvery {
-		return err
+// key tells pieces apart that are under way.
+func (p piece) key() string { return fmt.Sprintf("%d %s", p.part, p.t.Path) }
+
+// flight is the pieces that are under way.
+type flight struct {
+	group *errgroup.Group
+	ctx   context.Context
+
+	mu     sync.Mutex
+	busy   map[string]bool
+	landed chan struct{} // one of them has ended since it was asked
+}
+
+func newFlight(ctx context.Context, limit int) *flight {
+	g, work := errgroup.WithContext(ctx)
+	g.SetLimit(limit)
+	return &flight{group: g, ctx: work, busy: map[string]bool{}, landed: make(chan struct{}, 1)}
+}
+
+// take reports whether a piece is to be begun: it is not under way.
+func (f *flight) take(key string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.busy[key] {
+		return false
 	}
-	s.a.doubted = s.e.cfg.now()
-	_, err = s.each(ctx, s.doubts)
-	return err
+	f.busy[key] = true
+	return true
+}
+
+func (f *flight) land(key string) {
+	f.mu.Lock()
+	delete(f.busy, key)
+	f.mu.Unlock()
+	select {
+	case f.landed <- struct{}{}:
+	default:
+	}
+}
+
+func (f *flight) idle() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.busy) == 0
+}
+
+// all sends piece by piece, look by look, until there is none and all have
+// ended. When there is nothing to send it looks for what was sent and is in
+// doubt, and makes sure of it.
+func (s *sender) all(ctx context.Context) error {
+	f := newFlight(ctx, s.e.cfg.Concurrency)
+	for s != nil {
+		if n := s.each(f, s.pieces); n == 0 && f.idle() && s.e.cfg.now().Sub(s.a.doubted) >= doubtEvery {
+			s.a.doubted = s.e.cfg.now()
+			s.each(f, s.doubts)
+		}
+		s = s.next(f)
+	}
+	return f.group.Wait()
 }
 
 // each sends what pieces yields of every file, and returns how many that were.
-func (s *sender) each(ctx context.Context, pieces func(tree.Entry, func(piece) bool)) (n int, err error) {
-	g, work := errgroup.WithContext(ctx)
-	g.SetLimit(s.e.cfg.Concurrency)
+func (s *sender) each(f *flight, pieces func(tree.Entry, func(piece) bool)) (n int) {
 	for _, t := range s.g.tree.Files() {
 		if s.g.skip(s.g.tree.Rel(t.Path)) {
 			continue
 		}
 		pieces(t, func(p piece) bool {
-			if s.stop.Err() != nil || work.Err() != nil || s.settled() {
+			if s.stop.Err() != nil || f.ctx.Err() != nil || s.settled() {
 				return false
 			}
-			n++
-			g.Go(func() error { return s.tolerate(p.t, s.send(work, p)) })
+			if key := p.key(); f.take(key) {
+				n++
+				f.group.Go(func() error {
+					defer f.land(key)
+					return s.tolerate(p.t, s.send(f.ctx, p))
+				})
+			}
 			return true
 		})
 	}
-	return n, g.Wait()
+	return n
+}
+
+// next is the sender for the next look at the step; nil if there is none before
+// everything has landed, or if the step is not to be sent on like this.
+func (s *sender) next(f *flight) *sender {
+	for s.stop.Err() == nil && f.ctx.Err() == nil {
+		g := s.e.underWay(nil)
+		if g == nil || g.l != s.g.l || g.stage == Settling {
+			return nil
+		}
+		if !g.same(s.g) {
+			if s.a.see(g); !s.a.growing {
+				return nil
+			}
+			return &sender{e: s.e, a: s.a, g: g, stop: s.stop, lent: s.lent, id: s.id, odd: map[string]bool{}}
+		}
+		if f.idle() {
+			return nil
+		}
+		select {
+		case <-f.landed:
+		case <-s.e.looked:
+		case <-s.stop.Done():
+		case <-f.ctx.Done():
+		}
+	}
+	return nil
 }
 
 // settled reports whether the step settles since it was looked at.
@@ -84,9 +162,9 @@ func (s *sender) tolerate(t tree.Entry, err error) error {
 	var ch *upload.ChangedError
 	var re *upload.ReadError
 	if errors.As(err, &ch) || errors.As(err, &re) {
-		s.mu.Lock()
+		s.a.mu.Lock()
 		s.odd[t.Path] = true
-		s.mu.Unlock()
+		s.a.mu.Unlock()
 		return nil
 	}
 	return err
@@ -108,6 +186,8 @@ func (s *sender) pieces(t tree.Entry, yield func(piece) bool) {
 	case s.noParts():
 	case quiet:
 		s.parts(t, chunk, t.Size, yield)
+	case was.grows && s.g.looked.Sub(was.since) >= earlyPause:
+		s.parts(t, chunk, t.Size, yield) // it ends here, it seems
 	case was.grows && t.Size < chunk*blob.MaxParts:
 		// The chunk that is being written, and the one before it, are left:
 		// that is how far most writers look back. A file that may outgrow
@@ -117,8 +197,8 @@ func (s *sender) pieces(t tree.Entry, yield func(piece) bool) {
 }
 
 func (s *sender) noParts() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.a.mu.Lock()
+	defer s.a.mu.Unlock()
 	return s.a.noParts
 }
 
@@ -179,9 +259,9 @@ func (s *sender) parts(t tree.Entry, chunk, size int64, yield func(piece) bool) 
 	r, begun := s.begun(t, chunk)
 	for n := 1; int64(n-1)*chunk < size; n++ {
 		p := piece{t: t, chunk: chunk, part: n, size: min(chunk, size-int64(n-1)*chunk), quiet: s.quiet(t)}
-		s.mu.Lock()
+		s.a.mu.Lock()
 		skip := s.odd[t.Path] || s.a.alike[t.Path][n]
-		s.mu.Unlock()
+		s.a.mu.Unlock()
 		if begun {
 			_, have := s.a.j.part(r.Upload, n, p.size)
 			skip = skip || have
@@ -239,8 +319,8 @@ func (s *sender) file(t tree.Entry, chunk int64) upload.File {
 
 // key is one that nothing was sent under (R2).
 func (s *sender) key(path string) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.a.mu.Lock()
+	defer s.a.mu.Unlock()
 	if s.a.used[path] {
 		s.a.token, s.a.used = commit.NewToken(), map[string]bool{}
 	}
@@ -267,8 +347,8 @@ func (s *sender) lentPart(p piece) *commit.Digest {
 }
 
 func (s *sender) isAlike(p piece, alike bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.a.mu.Lock()
+	defer s.a.mu.Unlock()
 	if s.a.alike[p.t.Path] == nil {
 		s.a.alike[p.t.Path] = map[int]bool{}
 	}
@@ -278,8 +358,8 @@ func (s *sender) isAlike(p piece, alike bool) {
 // upload is the one of the file: it is begun with the first part, or continued
 // where an earlier process was. Nil without error: this store takes no parts.
 func (s *sender) upload(ctx context.Context, p piece) (*upload.Growing, error) {
-	s.begin.Lock()
-	defer s.begin.Unlock()
+	s.a.begin.Lock()
+	defer s.a.begin.Unlock()
 	r, ok := s.begun(p.t, p.chunk)
 	if u := s.a.parts[p.t.Path]; u != nil && ok && u.ID() == r.Upload {
 		return u, nil
@@ -292,17 +372,17 @@ func (s *sender) upload(ctx context.Context, p piece) (*upload.Growing, error) {
 	}
 	u, err := s.e.up.Grow(ctx, &f, s.log())
 	if errors.Is(err, blob.ErrUnsupported) {
-		s.mu.Lock()
+		s.a.mu.Lock()
 		s.a.noParts = true
-		s.mu.Unlock()
+		s.a.mu.Unlock()
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	s.mu.Lock()
+	s.a.mu.Lock()
 	delete(s.a.alike, p.t.Path)
-	s.mu.Unlock()
+	s.a.mu.Unlock()
 	s.a.parts[p.t.Path] = u
 	return u, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -46,6 +47,7 @@ type Engine struct {
 	tidied    time.Time
 	probed    bool
 	early     early
+	looked    chan struct{} // there was a look since it was asked
 
 	mu        sync.Mutex // guards what follows
 	sawRoot   bool       // the last look was at the root
@@ -75,6 +77,7 @@ type life struct {
 	skip    []string  // what its last verdict left out
 
 	evidence []string     // of the commit
+	top      fs.FileInfo  // of the step's own entry, as the present look found it; nil if it did not ask
 	signs    []tree.Ident // see glance
 	glances  int
 
@@ -107,7 +110,7 @@ func New(cfg Config) (*Engine, error) {
 	e := &Engine{
 		cfg: cfg, store: store, up: upload.New(cfg.Bucket, cfg.Concurrency, cfg.Memory),
 		finder: layout.NewFinder(cfg.Layouts...), layouts: map[string]layout.Layout{},
-		fresh: make(chan commit.ID, 1), lives: map[string]*life{}, noticed: map[string]string{}, unmarked: map[int64]sealed{},
+		fresh: make(chan commit.ID, 1), looked: make(chan struct{}, 1), lives: map[string]*life{}, noticed: map[string]string{}, unmarked: map[int64]sealed{},
 	}
 	e.up.Cache = cfg.DropCache
 	for _, l := range cfg.Layouts {

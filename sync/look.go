@@ -33,9 +33,11 @@ func (e *Engine) lookLoop(ctx context.Context, w *watch.Watcher, kick chan<- str
 			e.notice(e.cfg.Root, "")
 			e.watchOpen(w)
 		}
-		select {
-		case kick <- struct{}{}:
-		default:
+		for _, told := range []chan<- struct{}{kick, e.looked} {
+			select {
+			case told <- struct{}{}:
+			default:
+			}
 		}
 		e.untilLook(ctx, w, e.cfg.now().Sub(began), were)
 	}
