@@ -53,9 +53,7 @@ func (l *large) scheduleCompared(ctx context.Context, g *errgroup.Group) {
 			return
 		}
 		g.Go(func() error {
-			if l.f.stopped() {
-				l.gaveUp.Store(true)
-			} else if err := l.compared(ctx, n); err != nil {
+			if err := l.unlessStopped(l.compared(ctx, n)); err != nil {
 				return l.closed(err)
 			}
 			switch {

@@ -239,9 +239,7 @@ func (l *large) schedule(ctx context.Context, g *errgroup.Group) {
 // lastly sends one of the parts that are missing; the last to arrive completes
 // the object.
 func (l *large) lastly(ctx context.Context, n int) error {
-	if l.f.stopped() {
-		l.gaveUp.Store(true)
-	} else if err := l.part(ctx, n); err != nil {
+	if err := l.unlessStopped(l.part(ctx, n)); err != nil {
 		return l.closed(err)
 	}
 	switch {
@@ -251,6 +249,15 @@ func (l *large) lastly(ctx context.Context, n int) error {
 		return l.closed(nil)
 	}
 	return l.closed(l.complete(ctx))
+}
+
+// unlessStopped makes nothing of an error that says only that f.Stop said so.
+func (l *large) unlessStopped(err error) error {
+	if errors.Is(err, ErrStopped) {
+		l.gaveUp.Store(true)
+		return nil
+	}
+	return err
 }
 
 // closed closes the file once nothing more will be read from it. Other parts

@@ -160,7 +160,10 @@ func (u *Uploader) Send(ctx context.Context, files []File, log Log) ([][]commit.
 	out := make([][]commit.Digest, len(files))
 	g, work := errgroup.WithContext(ctx)
 	g.SetLimit(smallShare * u.concurrency)
-	for _, i := range doubtedLast(files) {
+	order := doubtedLast(files)
+	b := u.newBeginner(work, files, order, log)
+	defer b.close()
+	for at, i := range order {
 		f := &files[i]
 		if work.Err() != nil || f.stopped() {
 			break
@@ -171,6 +174,9 @@ func (u *Uploader) Send(ctx context.Context, files []File, log Log) ([][]commit.
 					return nil
 				}
 				d, err := u.small(work, f, u.Cache)
+				if errors.Is(err, ErrStopped) {
+					return nil
+				}
 				if err != nil {
 					return err
 				}
@@ -179,7 +185,7 @@ func (u *Uploader) Send(ctx context.Context, files []File, log Log) ([][]commit.
 			})
 			continue
 		}
-		l, err := u.begin(work, f, log)
+		l, err := b.begin(at)
 		if err != nil {
 			g.Go(func() error { return err })
 			break
@@ -253,6 +259,9 @@ func (u *Uploader) withChunk(ctx context.Context, f *File, file io.ReaderAt, off
 		return context.Cause(ctx)
 	}
 	defer u.budget.Release(weight)
+	if f.stopped() {
+		return ErrStopped
+	}
 
 	var buf []byte
 	if n <= maxBuffer {
