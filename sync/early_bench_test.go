@@ -3,15 +3,16 @@ package syncer
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/ckptsync/ckptsync/blob"
-	"github.com/ckptsync/ckptsync/blob/blobtest"
 	"github.com/ckptsync/ckptsync/blob/memblob"
 	"github.com/ckptsync/ckptsync/sync/layout"
 )
@@ -109,17 +110,67 @@ func writeLagStep(b *testing.B, dir string, sync bool) {
 	}
 }
 
-// slowStore is a store behind a wire that all its requests share.
-func slowStore() blob.Bucket {
-	f := blobtest.NewFaulty(memblob.New(), 1)
-	var wire sync.Mutex
-	f.Before = func(c blobtest.Call) error {
-		if c.Size > 0 {
-			wire.Lock()
-			defer wire.Unlock()
-			time.Sleep(time.Duration(c.Size) * time.Second / lagRate)
-		}
-		return nil
-	}
-	return f
+// wire is a store behind a wire that all its requests share. Of large objects it
+// keeps the sizes alone.
+type wire struct {
+	blob.Bucket
+
+	mu    sync.Mutex // of the wire, and of what is below
+	parts map[string]map[int]blob.Part
+	sizes map[string]int64
 }
+
+func slowStore() *wire {
+	return &wire{Bucket: memblob.New(), parts: map[string]map[int]blob.Part{}, sizes: map[string]int64{}}
+}
+
+func (w *wire) Stat(ctx context.Context, key string) (blob.Info, error) {
+	w.mu.Lock()
+	size, ok := w.sizes[key]
+	w.mu.Unlock()
+	if ok {
+		return blob.Info{Key: key, Size: size}, nil
+	}
+	return w.Bucket.Stat(ctx, key)
+}
+
+func (w *wire) Upload(_ context.Context, key, id string, _ *blob.UploadOptions) (blob.Upload, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if id == "" {
+		id = fmt.Sprint(len(w.parts))
+		w.parts[id] = map[int]blob.Part{}
+	}
+	return &wired{w, key, id}, nil
+}
+
+type wired struct {
+	w       *wire
+	key, id string
+}
+
+func (u *wired) ID() string { return u.id }
+
+func (u *wired) PutPart(_ context.Context, n int, src blob.Source, crc uint32) (blob.Part, error) {
+	u.w.mu.Lock()
+	defer u.w.mu.Unlock()
+	time.Sleep(time.Duration(src.Size()) * time.Second / lagRate)
+	p := blob.Part{Number: n, Size: src.Size(), ETag: fmt.Sprint(crc), CRC32C: crc}
+	u.w.parts[u.id][n] = p
+	return p, nil
+}
+
+func (u *wired) Parts(context.Context) ([]blob.Part, error) {
+	u.w.mu.Lock()
+	defer u.w.mu.Unlock()
+	return slices.SortedFunc(maps.Values(u.w.parts[u.id]), func(a, b blob.Part) int { return a.Number - b.Number }), nil
+}
+
+func (u *wired) Complete(_ context.Context, parts []blob.Part) (blob.Info, error) {
+	u.w.mu.Lock()
+	defer u.w.mu.Unlock()
+	u.w.sizes[u.key] = blob.PartsSize(parts)
+	return blob.Info{Key: u.key, Size: u.w.sizes[u.key], ETag: u.id}, nil
+}
+
+func (u *wired) Abort(context.Context) error { return nil }
