@@ -23,6 +23,9 @@
 //	Committed   the commit marker is there: create-if-absent, the only thing
 //	            that makes a step exist for a restore
 //
+// What is quiet of a step is sent while it is still incomplete (early.go); it
+// counts only once it has been proven to be what the whole step holds.
+//
 // Scanning is the truth: what a step is follows from looking at it, never from
 // an event. File system events (package watch) only say that now is a good
 // time to look.
