@@ -20,17 +20,19 @@ import (
 
 // scan looks at every step once, newest first. It never blocks on the store.
 func (e *Engine) scan() error {
-	steps, err := e.find()
+	found, err := e.findAll()
 	e.mu.Lock()
 	e.sawRoot = err == nil
 	e.mu.Unlock()
 	if err != nil {
 		return err
 	}
-	now, gone := e.meet(steps)
+	now, gone := e.meet(found.Steps)
 	slices.Reverse(now)
 	for i, l := range now {
+		l.top = found.Infos[l.step.Name]
 		e.look(l, now[:i])
+		l.top = nil
 	}
 	for _, l := range gone {
 		e.lost(l)
@@ -94,19 +96,25 @@ func (e *Engine) renumber(l *life, s layout.Step) {
 // there, or that was replaced by another (an unmounted disk shows the empty
 // mount point), is an error: it says nothing about steps.
 func (e *Engine) find() ([]layout.Step, error) {
+	found, err := e.findAll()
+	return found.Steps, err
+}
+
+// findAll is find with all that was seen on the way.
+func (e *Engine) findAll() (layout.Found, error) {
 	if fi, err := os.Stat(e.cfg.Root); err != nil || !fi.IsDir() {
-		return nil, &RootError{Root: e.cfg.Root, Err: cmpErr(err)}
+		return layout.Found{}, &RootError{Root: e.cfg.Root, Err: cmpErr(err)}
 	}
 	e.stepBack()
 	found, err := e.finder.Find(e.fsys())
 	if err != nil {
-		return nil, &RootError{Root: e.cfg.Root, Err: err}
+		return layout.Found{}, &RootError{Root: e.cfg.Root, Err: err}
 	}
 	for _, i := range found.Ignored {
 		e.notice(i.Path, i.Reason)
 	}
 	e.elsewhere(found.Steps)
-	return found.Steps, nil
+	return found, nil
 }
 
 func cmpErr(err error) error {
@@ -162,9 +170,19 @@ func (e *Engine) glance(l *life) bool {
 
 // signs are the identities of the step and of its evidence.
 func (e *Engine) signs(l *life) ([]tree.Ident, error) {
-	out := make([]tree.Ident, 0, len(l.evidence)+1)
-	for _, rel := range append([]string{"."}, l.evidence...) {
-		fi, err := os.Lstat(filepath.Join(e.cfg.Root, filepath.FromSlash(l.step.Name), filepath.FromSlash(rel)))
+	dir := filepath.Join(e.cfg.Root, filepath.FromSlash(l.step.Name))
+	names, out := l.evidence, make([]tree.Ident, 0, len(l.evidence)+1)
+	if l.top != nil {
+		out = append(out, tree.IdentOf(l.top))
+	} else {
+		names = append([]string{"."}, names...)
+	}
+	for _, rel := range names {
+		p := dir
+		if rel != "." {
+			p += string(filepath.Separator) + filepath.FromSlash(rel)
+		}
+		fi, err := os.Lstat(p)
 		if err != nil {
 			return nil, err
 		}

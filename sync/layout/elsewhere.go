@@ -24,7 +24,7 @@ func (f *Finder) At(fsys fs.FS, name string) (Step, bool) {
 	if err != nil {
 		return Step{}, false
 	}
-	w := walk{Finder: f.quiet(), fsys: fsys, unread: map[string]bool{}, passing: map[string]bool{}, sure: map[string]bool{}}
+	w := walk{Finder: f.quiet(), fsys: fsys, unread: map[string]bool{}, passing: map[string]bool{}, sure: map[string]bool{}, found: Found{Infos: map[string]fs.FileInfo{}}}
 	w.entry(name, fs.FileInfoToDirEntry(fi))
 	if len(w.found.Steps) == 0 {
 		return Step{}, false

@@ -164,6 +164,9 @@ func (f *Finder) Judge(fsys fs.FS, s Step) (Verdict, error) {
 type Found struct {
 	Steps   []Step    // ascending by number; no two have the same
 	Ignored []Ignored // by path: what looks like a step and is none, and what could not be listed
+	// Infos are of entries that this look had to ask for anyway, by name: steps
+	// that it knew from earlier ones.
+	Infos map[string]fs.FileInfo
 }
 
 // Find lists the root as deep as the layouts' step names go, and no step's
@@ -173,7 +176,7 @@ type Found struct {
 // If several names have the same number, the shortest counts, of equally long
 // ones the first in byte order; the others are ignored with a reason.
 func (f *Finder) Find(fsys fs.FS) (Found, error) {
-	w := walk{Finder: f, fsys: fsys, unread: map[string]bool{}, passing: map[string]bool{}, sure: map[string]bool{}}
+	w := walk{Finder: f, fsys: fsys, unread: map[string]bool{}, passing: map[string]bool{}, sure: map[string]bool{}, found: Found{Infos: make(map[string]fs.FileInfo, f.memo.size())}}
 	entries, err := fs.ReadDir(fsys, ".")
 	if err != nil {
 		return Found{}, fmt.Errorf("list the root: %w", err)
@@ -194,7 +197,7 @@ type walk struct {
 	found   Found
 	unread  map[string]bool // steps whose number could not be read
 	passing map[string]bool // steps whose names yield to others
-	sure    map[string]bool // steps whose content surely is their layout's
+	sure    map[string]bool // steps whose content surely is torchtitan's
 }
 
 func (w *walk) ignore(path, format string, args ...any) {
@@ -222,9 +225,10 @@ func (w *walk) look(dir string, entries []fs.DirEntry, depth int) {
 // into.
 func (w *walk) entry(name string, d fs.DirEntry) (settled bool) {
 	if d.IsDir() {
-		if l := w.memo.recall(name, d); l != nil {
-			w.sure[name] = true
+		if l, fi := w.memo.recall(name, d); l != nil {
+			w.surely(l, name)
 			w.add(l, name, true)
+			w.found.Infos[name] = fi
 			return true
 		}
 	}
@@ -276,7 +280,9 @@ func (w *walk) claim(name string, d fs.DirEntry, claims, doubtful []Layout) bool
 		w.ignore(name, "could be of layout %s: say which with --layout", strings.Join(names, " or "))
 		return true
 	}
-	w.sure[name] = sure
+	if sure {
+		w.surely(claims[0], name)
+	}
 	if sure && dir {
 		w.memo.remember(name, d, claims[0])
 	}

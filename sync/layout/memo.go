@@ -12,7 +12,7 @@ import (
 // entry was added to it or taken away.
 type memo struct {
 	mu sync.Mutex
-	of map[string]known
+	of map[string]*known
 }
 
 type known struct {
@@ -21,23 +21,23 @@ type known struct {
 	looked bool // in the present look; others are forgotten after it
 }
 
-// recall returns the layout of a directory that has not changed; nil: ask.
-func (m *memo) recall(name string, d fs.DirEntry) Layout {
+// recall returns the layout of a directory that has not changed, and what the
+// directory is like now; nil: ask.
+func (m *memo) recall(name string, d fs.DirEntry) (Layout, fs.FileInfo) {
 	m.mu.Lock()
 	k, ok := m.of[name]
 	m.mu.Unlock()
 	if !ok {
-		return nil
+		return nil, nil
 	}
 	fi, err := d.Info()
 	if err != nil || !fi.ModTime().Equal(k.mtime) {
-		return nil
+		return nil, nil
 	}
-	k.looked = true
 	m.mu.Lock()
-	m.of[name] = k
+	k.looked = true
 	m.mu.Unlock()
-	return k.layout
+	return k.layout, fi
 }
 
 // remember notes that a directory surely belongs to a layout. d was listed
@@ -51,9 +51,16 @@ func (m *memo) remember(name string, d fs.DirEntry, l Layout) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.of == nil {
-		m.of = map[string]known{}
+		m.of = map[string]*known{}
 	}
-	m.of[name] = known{layout: l, mtime: fi.ModTime(), looked: true}
+	m.of[name] = &known{layout: l, mtime: fi.ModTime(), looked: true}
+}
+
+// size is how many directories are remembered.
+func (m *memo) size() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.of)
 }
 
 // memoAge is more than the coarsest clock of a file system that is in use.
@@ -69,6 +76,5 @@ func (m *memo) sweep() {
 			continue
 		}
 		k.looked = false
-		m.of[name] = k
 	}
 }

@@ -33,12 +33,14 @@ func TestFinderAsksAQuietDirectoryOnce(t *testing.T) {
 	opened := 0
 	fsys := counting{os.DirFS(root), &opened}
 	f := NewFinder(Builtins()...)
+	var infos map[string]fs.FileInfo
 	find := func(want int) []Step {
 		t.Helper()
 		found, err := f.Find(fsys)
 		if err != nil || len(found.Steps) != want {
 			t.Fatalf("%d steps, %v, want %d", len(found.Steps), err, want)
 		}
+		infos = found.Infos
 		return found.Steps
 	}
 	first := find(10)
@@ -50,6 +52,11 @@ func TestFinderAsksAQuietDirectoryOnce(t *testing.T) {
 	}
 	if opened > 1 { // the root
 		t.Errorf("%d opened at the second look", opened)
+	}
+	for _, s := range first {
+		if fi := infos[s.Name]; fi == nil || !fi.ModTime().Equal(old) || !fi.IsDir() {
+			t.Errorf("%s: %v", s.Name, fi)
+		}
 	}
 
 	// Another framework's save under the name of one, and one that is gone.
@@ -71,6 +78,9 @@ func TestFinderAsksAQuietDirectoryOnce(t *testing.T) {
 		if s.Number == 3 && s.Layout == first[2].Layout {
 			t.Errorf("%v: it is taken for what it was", s)
 		}
+	}
+	if infos["checkpoint-3"] != nil || infos["checkpoint-2"] == nil {
+		t.Errorf("infos %v", infos)
 	}
 	if _, ok := f.memo.of["checkpoint-4"]; ok {
 		t.Error("what is gone is remembered")

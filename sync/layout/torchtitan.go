@@ -288,6 +288,13 @@ func titanItems(fsys fs.FS, s Step, base string) (loader, state bool) {
 	return meta.Has("dataloader"), meta.Has("train_state")
 }
 
+// surely notes for kin that a step's content is its layout's.
+func (w *walk) surely(l Layout, name string) {
+	if l == Layout(torchtitan{}) {
+		w.sure[name] = true
+	}
+}
+
 // kin gives all steps that are called as torchtitan's are to one layout: its
 // own, if one of them is surely its (the last may hold the model alone, by
 // which nobody can tell), else to dcp, if one is that.
