@@ -249,12 +249,12 @@ func (s *stager) chunk(ctx context.Context, j *job, c int) error {
 	} else if err := s.fetch.chunk(ctx, j.f, c, j); err != nil {
 		return err
 	}
+	if j.left.Load() > 1 && j.direct == nil && !s.sync.covers(j.f) {
+		off, _ := j.f.Range(c)
+		writeBehind(j.out, off, n)
+	}
 	if j.left.Add(-1) > 0 {
-		if j.direct == nil && !s.sync.covers(j.f) {
-			off, _ := j.f.Range(c)
-			writeBehind(j.out, off, n)
-		}
-		return nil
+		return nil // from here on whoever brings the last one may close the file
 	}
 	return s.finishFile(j)
 }
