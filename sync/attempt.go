@@ -139,7 +139,8 @@ func (e *Engine) adopt(a commit.Attempt, born map[string]string) error {
 	return e.dropJournals()
 }
 
-// dropJournals removes the journals of other attempts than the present.
+// dropJournals removes the journals of other attempts than the present, but for
+// those of what was sent ahead: the daemon deletes that first.
 func (e *Engine) dropJournals() error {
 	dir := filepath.Join(e.cfg.StateDir, "journal")
 	have, err := os.ReadDir(dir)
@@ -151,7 +152,7 @@ func (e *Engine) dropJournals() error {
 		if d.Name() == keep {
 			continue
 		}
-		if err := os.RemoveAll(filepath.Join(dir, d.Name())); err != nil {
+		if err := dropOld(filepath.Join(dir, d.Name())); err != nil {
 			return fmt.Errorf("remove old journals: %w", err)
 		}
 	}
@@ -159,6 +160,25 @@ func (e *Engine) dropJournals() error {
 		return fmt.Errorf("make journals: %w", err)
 	}
 	return nil
+}
+
+func dropOld(dir string) error {
+	have, err := os.ReadDir(dir)
+	if err != nil {
+		return os.RemoveAll(dir)
+	}
+	left := 0
+	for _, d := range have {
+		if filepath.Ext(d.Name()) == earlyExt {
+			left++
+		} else if err := os.RemoveAll(filepath.Join(dir, d.Name())); err != nil {
+			return err
+		}
+	}
+	if left > 0 {
+		return nil
+	}
+	return os.Remove(dir)
 }
 
 // findBase is the best commit that is on this disk byte for byte: by the rank

@@ -9,9 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	"golang.org/x/sync/errgroup"
-
-	"github.com/ckptsync/ckptsync/blob"
 	"github.com/ckptsync/ckptsync/blob/durable"
 	"github.com/ckptsync/ckptsync/commit"
 	"github.com/ckptsync/ckptsync/sync/tree"
@@ -151,8 +148,9 @@ func (e *Engine) takeAhead(ctx context.Context, j *journal, l *life) error {
 		}
 	}
 	var trash []record
+	known := j.objects()
 	for _, r := range a.everything() {
-		if !good[r.Object] && !j.names(r.Object) {
+		if !good[r.Object] && !known[r.Object] {
 			trash = append(trash, r)
 		}
 	}
@@ -173,21 +171,18 @@ func (j *journal) addUpload(r record, parts map[int]record) error {
 	return nil
 }
 
-// names reports whether the journal knows of an object.
-func (j *journal) names(object string) bool {
+// objects are all that the journal knows of.
+func (j *journal) objects() map[string]bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	out := make(map[string]bool, len(j.files)+len(j.ups))
 	for _, r := range j.files {
-		if r.Object == object {
-			return true
-		}
+		out[r.Object] = true
 	}
 	for _, r := range j.ups {
-		if r.Object == object {
-			return true
-		}
+		out[r.Object] = true
 	}
-	return false
+	return out
 }
 
 // continued makes of what a journal says about an upload that was begun what is
@@ -205,136 +200,6 @@ func (e *Engine) continued(u *upload.File, r record, parts map[int]record, print
 			u.Sent[n] = upload.SentPart{Part: *p.Part, Digest: p.Digest[0], Doubt: r.Growing && doubt(p)}
 		}
 	}
-}
-
-// tidyAhead deletes what was sent ahead in vain: of files that changed since, and of
-// steps that went, or that were committed without it. It ends early when stop
-// is done; what is left is found the next time.
-func (e *Engine) tidyAhead(ctx, stop context.Context) error {
-	if !e.early.untidy {
-		return nil
-	}
-	found, err := filepath.Glob(filepath.Join(journalDir(e.cfg.StateDir, e.st.Attempt), "*"+earlyExt))
-	if err != nil {
-		return err
-	}
-	live := e.liveJournals()
-	if live == nil {
-		return nil // the root cannot be looked at: nothing is known to be gone
-	}
-	for _, path := range found {
-		alive := live[strings.TrimSuffix(filepath.Base(path), earlyExt)]
-		if err := e.tidyOne(ctx, stop, path, alive); err != nil || stop.Err() != nil {
-			return err
-		}
-	}
-	e.early.untidy = false
-	return nil
-}
-
-// tidyOne deletes what one journal knows, or, if its step is alive, what of that
-// is trash.
-func (e *Engine) tidyOne(ctx, stop context.Context, path string, alive bool) error {
-	var j *journal
-	if a := e.early.of; a != nil && a.j.path == path {
-		j = a.j
-	} else {
-		var err error
-		if j, err = openEarly(path); err != nil {
-			return err
-		}
-		defer j.close()
-	}
-	trash := j.trash
-	if !alive {
-		trash = j.everything()
-	}
-	if err := e.discardAll(ctx, stop, trash); err != nil || stop.Err() != nil {
-		return err
-	}
-	if !alive || len(j.files)+len(j.ups) == 0 {
-		return j.reduce(nil)
-	}
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.trash = nil
-	return j.rewriteLocked(j.all())
-}
-
-// liveJournals are the names of the journals of steps that may still be
-// committed; nil if the root could not be looked at.
-func (e *Engine) liveJournals() map[string]bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if !e.sawRoot {
-		return nil
-	}
-	live := map[string]bool{}
-	for _, l := range e.lives {
-		if l.stage != Committed && l.stage != Skipped && l.stage != Vanished {
-			live[fileName(l.step.Name)] = true
-		}
-	}
-	return live
-}
-
-// discardAll gives up the uploads and deletes the objects. The journal says
-// that nothing names them; but a state directory may be an old copy. So an
-// object is deleted only if it was sent by this attempt, and if every manifest
-// that may name it is there and does not; else it is left for the prune.
-func (e *Engine) discardAll(ctx, stop context.Context, trash []record) error {
-	g, work := errgroup.WithContext(ctx)
-	g.SetLimit(e.cfg.Concurrency)
-	named := map[commit.ID]map[string]bool{}
-	for _, r := range trash {
-		if stop.Err() != nil {
-			break
-		}
-		if r.Upload != "" {
-			g.Go(func() error {
-				_, err := e.store.AbortUpload(work, blob.UnfinishedUpload{Key: e.store.Key(r.Object), ID: r.Upload})
-				return err
-			})
-			continue
-		}
-		o, ok := commit.ParseKey(r.Object)
-		if !ok || o.Kind != commit.KindData || o.ID.Attempt != e.st.Attempt || o.Node != node {
-			continue
-		}
-		if named[o.ID] == nil {
-			var err error
-			if named[o.ID], err = e.namedSince(ctx, o.ID); err != nil {
-				return errors.Join(err, g.Wait())
-			}
-		}
-		if !named[o.ID][everyObject] && !named[o.ID][r.Object] {
-			g.Go(func() error { return e.store.Bucket().Delete(work, e.store.Key(r.Object)) })
-		}
-	}
-	return g.Wait()
-}
-
-// everyObject stands for any; it is no key.
-const everyObject = "*"
-
-// namedSince are the objects that the manifests of that revision and of later
-// ones name; every object if one of them cannot be read.
-func (e *Engine) namedSince(ctx context.Context, id commit.ID) (map[string]bool, error) {
-	named := map[string]bool{}
-	for ; id.Revision < e.revisions[id.Step]; id.Revision++ {
-		m, _, err := e.store.GetManifest(ctx, id, e.st.Node, e.st.Claim)
-		if err != nil && (blob.Ambiguous(err) || errors.Is(err, blob.ErrDenied)) {
-			return nil, err
-		}
-		if err != nil {
-			named[everyObject] = true
-			return named, nil
-		}
-		for i := range m.Files {
-			named[m.Files[i].Object] = true
-		}
-	}
-	return named, nil
 }
 
 // earlyLog writes what was sent ahead into the journal for that.

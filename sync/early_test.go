@@ -772,3 +772,25 @@ func TestAheadOldStateDeletesNothingThatIsNamed(t *testing.T) {
 	w.wantCommitted(100)
 	w.wantTidy()
 }
+
+// A restore begins another attempt. What was sent ahead under the one before is
+// deleted by its daemon.
+func TestAheadOfAnAttemptThatIsOver(t *testing.T) {
+	w := newEarlyWorld(t, nil)
+	w.step(50)
+	w.settle()
+	fs := big(100)
+	w.write("checkpoint-100", fs[:len(fs)-1]...)
+	w.ticks(4)
+	if len(w.sent()) < len(fs) {
+		t.Fatalf("sent ahead: %v", w.sent())
+	}
+	res, err := w.e.Restore(t.Context(), RestoreOptions{})
+	if err != nil || res.Attempt != 2 {
+		t.Fatalf("restore: %+v, %v", res, err)
+	}
+	w.restart()
+	w.ticks(2)
+	w.wantCommits("50-a1-r0")
+	w.wantTidy()
+}

@@ -285,18 +285,26 @@ func (j *journal) object(path string, id tree.Ident) (record, bool) {
 // parts that were acknowledged. One of a file that still grew may have been
 // begun under another identity, of the same inode.
 func (j *journal) upload(path string, id tree.Ident) (record, map[int]record, bool) {
-	path = jsonPath(path)
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	r, ok := j.ups[path]
-	if !ok || r.Ident == nil || *r.Ident != id && !(r.Growing && r.Ident.Inode == id.Inode) {
+	r, ok := j.begun(path, id)
+	if !ok {
 		return record{}, nil, false
 	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
 	parts := make(map[int]record, len(j.parts[r.Upload]))
 	for n, p := range j.parts[r.Upload] {
 		parts[n] = p
 	}
 	return r, parts, true
+}
+
+// begun is upload without the parts.
+func (j *journal) begun(path string, id tree.Ident) (record, bool) {
+	path = jsonPath(path)
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	r, ok := j.ups[path]
+	return r, ok && r.Ident != nil && (*r.Ident == id || r.Growing && r.Ident.Inode == id.Inode)
 }
 
 func (j *journal) close() {
