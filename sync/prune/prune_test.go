@@ -166,12 +166,12 @@ func TestBorrowedDataLivesOn(t *testing.T) {
 		}
 		commitSteps(r, 1, 300)
 		prune(t, r, o)
-		time.Sleep(day - 1)
+		time.Sleep(day - time.Nanosecond)
 		prune(t, r, o)
 		if got := keys(t, r, "data/"); got != "100.1 200.1 300.1" {
 			t.Errorf("data of %s is left while a restore of the borrower may still be reading", got)
 		}
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		prune(t, r, o)
 		if got := keys(t, r, "data/"); got != "300.1" {
 			t.Errorf("data of %s is left", got)
