@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -85,8 +84,7 @@ type life struct {
 	tries  int       // Failed: how often in a row
 	cause  error     // Failed: of the last try
 	fresh  bool      // committed by this process, and not told yet
-	untold bool      // Incomplete: not for long enough to tell
-	said   string    // of Incomplete, what was told last, until the step is complete
+	said   string    // of Incomplete, what was told last, until the step is complete; empty: nothing
 	jitter jitter
 
 	// For sending ahead (early.go).
@@ -380,55 +378,4 @@ func (e *Engine) letGo(l *life) error {
 	}
 	e.cfg.hook("hold released")
 	return nil
-}
-
-// enter moves a step to a stage and tells it, once per stage and reasons.
-func (e *Engine) enter(l *life, s Stage, reasons ...string) {
-	e.mu.Lock()
-	told := l.stage == s && slices.Equal(l.reasons, reasons) && !l.untold
-	l.stage, l.reasons = s, reasons
-	// What a save under way lacks from one look to the next is not worth a line.
-	l.untold = s == Incomplete && e.cfg.now().Sub(l.since) < e.settleTime(l.verdict)
-	told = told || l.untold || l.repeats(s, reasons)
-	fresh := s == Committed && l.fresh
-	l.fresh = l.fresh && !fresh
-	if told {
-		e.mu.Unlock()
-		return
-	}
-	ev := StageChanged{Step: l.step.Name, Number: l.step.Number, Stage: s, Reasons: reasons, ID: l.id, Fresh: fresh}
-	if l.tree != nil {
-		ev.Files, ev.Bytes = len(l.tree.Files()), l.tree.Bytes()
-	}
-	e.mu.Unlock()
-	e.cfg.Reporter.Report(ev)
-}
-
-// repeats reports whether a step that is incomplete is so for what was told last:
-// in between it may have lacked more, too short to be told. It is called only
-// with what is about to be told.
-func (l *life) repeats(s Stage, reasons []string) bool {
-	now := strings.Join(reasons, "\n")
-	switch {
-	case s == Seen || s == Settling:
-		return false
-	case s != Incomplete:
-		l.said = ""
-		return false
-	case l.said == now:
-		return true
-	}
-	l.said = now
-	return false
-}
-
-// notice tells something about a path once.
-func (e *Engine) notice(path, text string) {
-	e.mu.Lock()
-	told := e.noticed[path] == text
-	e.noticed[path] = text
-	e.mu.Unlock()
-	if !told {
-		e.cfg.Reporter.Report(Noticed{Path: path, Text: text})
-	}
 }

@@ -1,0 +1,57 @@
+package syncer
+
+import (
+	"slices"
+	"strings"
+)
+
+// What is told of steps and paths, so that each thing is told once.
+
+// enter moves a step to a stage and tells it, once per stage and reasons.
+func (e *Engine) enter(l *life, s Stage, reasons ...string) {
+	e.mu.Lock()
+	told := l.stage == s && slices.Equal(l.reasons, reasons)
+	l.stage, l.reasons = s, reasons
+	if s == Incomplete {
+		told = e.silent(l)
+	} else if s != Seen && s != Settling {
+		l.said = ""
+	}
+	fresh := s == Committed && l.fresh
+	l.fresh = l.fresh && !fresh
+	if told {
+		e.mu.Unlock()
+		return
+	}
+	ev := StageChanged{Step: l.step.Name, Number: l.step.Number, Stage: s, Reasons: reasons, ID: l.id, Fresh: fresh}
+	if l.tree != nil {
+		ev.Files, ev.Bytes = len(l.tree.Files()), l.tree.Bytes()
+	}
+	e.mu.Unlock()
+	e.cfg.Reporter.Report(ev)
+}
+
+// silent reports whether it is not to be told what a step lacks: that was told
+// last, or the step is under way. What a save lacks from one look to the next is
+// not worth a line.
+func (e *Engine) silent(l *life) bool {
+	if l.said == why(l) || e.cfg.now().Sub(l.since) < e.settleTime(l.verdict) {
+		return true
+	}
+	l.said = why(l)
+	return false
+}
+
+// why is what a step lacks, as one text.
+func why(l *life) string { return strings.Join(l.reasons, "\n") }
+
+// notice tells something about a path once.
+func (e *Engine) notice(path, text string) {
+	e.mu.Lock()
+	told := e.noticed[path] == text
+	e.noticed[path] = text
+	e.mu.Unlock()
+	if !told {
+		e.cfg.Reporter.Report(Noticed{Path: path, Text: text})
+	}
+}
