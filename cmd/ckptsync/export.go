@@ -141,7 +141,7 @@ func (e *exporting) toStore(ctx context.Context, url, run string) (*exportJSON, 
 	}
 	bar := e.bars.Bar(filepath.Base(m.Name), m.Bytes)
 	res, err := export.Run(ctx, export.Options{
-		From: e.from.Store, To: to, ID: e.id, Concurrency: e.cfg.Concurrency,
+		From: e.from.Store, To: to, ID: e.id, Concurrency: e.cfg.Concurrency, Memory: int64(e.cfg.Memory),
 		Progress: func(sent, found int64) { bar.Add(sent + found) },
 	})
 	bar.End()

@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/ckptsync/ckptsync/blob"
 	"github.com/ckptsync/ckptsync/commit"
@@ -32,12 +33,14 @@ type Options struct {
 	From, To *commit.Store
 	ID       commit.ID // in From
 
-	Concurrency int // chunks at once; 0: 8
+	Concurrency int   // chunks at once; 0: 8
+	Memory      int64 // bytes of content in memory, but always one chunk; 0: 128 MiB
 	// Progress, if not nil, is told of bytes that are in the other store: sent
 	// now, or found there. It may be called concurrently.
 	Progress func(sent, found int64)
 
 	maxWhole int64 // for tests
+	budget   *semaphore.Weighted
 }
 
 // Result is what was copied.
@@ -72,6 +75,8 @@ func Run(ctx context.Context, o Options) (Result, error) {
 		o.Concurrency = 8
 	}
 	o.maxWhole = cmp.Or(o.maxWhole, maxWhole)
+	o.Memory = cmp.Or(o.Memory, 128<<20)
+	o.budget = semaphore.NewWeighted(o.Memory)
 	marker, parts, err := o.From.Load(ctx, o.ID)
 	if err != nil {
 		return Result{}, err
@@ -214,7 +219,11 @@ func (o *Options) files(ctx context.Context, m *commit.Manifest, token string, t
 
 // whole copies a file as one object.
 func (o *Options) whole(ctx context.Context, f *commit.File, from string) error {
-	buf := make([]byte, f.Size)
+	buf, release, err := o.buffer(ctx, f.Size)
+	if err != nil {
+		return err
+	}
+	defer release()
 	for i := range f.Digest {
 		off := int64(i) * f.Chunk
 		if err := o.read(ctx, f, from, i, buf[off:min(off+f.Chunk, f.Size)]); err != nil {
@@ -240,7 +249,11 @@ func (o *Options) parts(ctx context.Context, g *errgroup.Group, f *commit.File, 
 	left.Store(int64(len(parts)))
 	for i := range parts {
 		g.Go(func() (err error) {
-			buf := make([]byte, min(f.Chunk, f.Size-int64(i)*f.Chunk))
+			buf, release, err := o.buffer(ctx, min(f.Chunk, f.Size-int64(i)*f.Chunk))
+			if err != nil {
+				return err
+			}
+			defer release()
 			if err := o.read(ctx, f, from, i, buf); err != nil {
 				return errors.Join(err, up.Abort(context.WithoutCancel(ctx)))
 			}
@@ -256,6 +269,15 @@ func (o *Options) parts(ctx context.Context, g *errgroup.Group, f *commit.File, 
 		})
 	}
 	return nil
+}
+
+// buffer is memory for n bytes, once there is room for them.
+func (o *Options) buffer(ctx context.Context, n int64) (buf []byte, release func(), err error) {
+	weight := min(n, o.Memory)
+	if err := o.budget.Acquire(ctx, weight); err != nil {
+		return nil, nil, context.Cause(ctx)
+	}
+	return make([]byte, n), func() { o.budget.Release(weight) }, nil
 }
 
 // tries is how often a chunk is read that was wrong.

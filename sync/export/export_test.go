@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/ckptsync/ckptsync/blob"
 	"github.com/ckptsync/ckptsync/blob/blobtest"
@@ -203,4 +205,30 @@ func keys(t *testing.T, b blob.Bucket) (out []string) {
 		out = append(out, info.Key)
 	}
 	return out
+}
+
+// However many chunks may be under way, no more are in memory than were allowed.
+func TestMemoryIsBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := source(t)
+		slow := blobtest.NewFaulty(r.Bucket, 1)
+		var now, most atomic.Int64
+		slow.Before = func(c blobtest.Call) error {
+			if c.Op == blobtest.OpOpen && c.N >= 1<<20 {
+				most.Store(max(most.Load(), now.Add(c.N)))
+				defer now.Add(-c.N)
+				time.Sleep(time.Second)
+			}
+			return nil
+		}
+		o := Options{From: target(t, slow, r.Store.Run()), To: target(t, memblob.New(), "archive"), ID: committest.ID(2, 200), maxWhole: blob.MinPart}
+		o.Memory = 2 * blob.MinPart
+		if _, err := Run(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+		if most.Load() != 2*blob.MinPart {
+			t.Errorf("%d bytes were in memory at once, want %d", most.Load(), 2*blob.MinPart)
+		}
+	})
 }
