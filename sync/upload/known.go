@@ -53,16 +53,7 @@ func (l *large) scheduleCompared(ctx context.Context, g *errgroup.Group) {
 			return
 		}
 		g.Go(func() error {
-			if err := l.unlessStopped(l.compared(ctx, n)); err != nil {
-				return l.closed(err)
-			}
-			switch {
-			case l.left.Add(-1) > 0:
-				return nil
-			case l.gaveUp.Load():
-				return l.closed(nil)
-			}
-			return l.afterComparison(ctx, g)
+			return l.counted(l.compared(ctx, n), func() error { return l.afterComparison(ctx, g) })
 		})
 	}
 }

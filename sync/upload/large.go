@@ -239,7 +239,13 @@ func (l *large) schedule(ctx context.Context, g *errgroup.Group) {
 // lastly sends one of the parts that are missing; the last to arrive completes
 // the object.
 func (l *large) lastly(ctx context.Context, n int) error {
-	if err := l.unlessStopped(l.part(ctx, n)); err != nil {
+	return l.counted(l.part(ctx, n), func() error { return l.closed(l.complete(ctx)) })
+}
+
+// counted counts a part that is done with, err being what became of it, and
+// calls last after the last of them.
+func (l *large) counted(err error, last func() error) error {
+	if err := l.unlessStopped(err); err != nil {
 		return l.closed(err)
 	}
 	switch {
@@ -248,7 +254,7 @@ func (l *large) lastly(ctx context.Context, n int) error {
 	case l.gaveUp.Load():
 		return l.closed(nil)
 	}
-	return l.closed(l.complete(ctx))
+	return last()
 }
 
 // unlessStopped makes nothing of an error that says only that f.Stop said so.
