@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"github.com/ckptsync/ckptsync/commit"
 	"github.com/ckptsync/ckptsync/sync/tree"
@@ -28,6 +27,7 @@ type RepairOptions struct {
 // others there is no right copy here.
 func Repair(ctx context.Context, o RepairOptions) ([]string, error) {
 	var todo []upload.File
+	var files []*commit.File // of todo
 	for i := range o.Files {
 		f := &o.Files[i]
 		path := filepath.Join(o.Root, filepath.FromSlash(f.Path))
@@ -40,6 +40,7 @@ func Repair(ctx context.Context, o RepairOptions) ([]string, error) {
 			return nil, err
 		}
 		if same {
+			files = append(files, f)
 			todo = append(todo, upload.File{
 				Path: f.Path, Ident: tree.IdentOf(fi), Object: o.Store.Key(f.Object), Chunk: f.Chunk,
 				Open: func() (*os.File, error) { return os.Open(path) },
@@ -51,9 +52,8 @@ func Repair(ctx context.Context, o RepairOptions) ([]string, error) {
 		return nil, fmt.Errorf("repair: %w", err)
 	}
 	var whole []string
-	for i, f := range todo {
-		at := slices.IndexFunc(o.Files, func(d commit.File) bool { return d.Path == f.Path && o.Store.Key(d.Object) == f.Object })
-		if at < 0 || !sameDigests(digests[i], o.Files[at].Digest) {
+	for i, f := range files {
+		if !sameDigests(digests[i], f.Digest) {
 			return whole, fmt.Errorf("repair: %s changed while it was sent: verify again", f.Path)
 		}
 		whole = append(whole, f.Path)
