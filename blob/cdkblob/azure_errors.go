@@ -68,22 +68,10 @@ func (a azureAnswer) class() error {
 	if c, ok := azureClass[a.code]; ok {
 		return c
 	}
-	switch {
-	case a.code == "InvalidOperation" && strings.Contains(a.message, "contentMD5"): // Azurite's Md5Mismatch
+	if a.code == "InvalidOperation" && strings.Contains(a.message, "contentMD5") { // Azurite's Md5Mismatch
 		return blob.ErrCorrupt
-	case a.status == http.StatusUnauthorized, a.status == http.StatusForbidden, a.status >= 300 && a.status < 400,
-		a.status == http.StatusNotFound: // not that of a blob
-		return blob.ErrDenied
-	case a.status == http.StatusPreconditionFailed:
-		return blob.ErrPrecondition
-	case a.status == http.StatusTooManyRequests, a.status == http.StatusServiceUnavailable:
-		return blob.ErrThrottled
-	case a.status == http.StatusConflict, a.status == http.StatusRequestTimeout:
-		return blob.ErrTemporary
-	case a.status == http.StatusNotImplemented, a.status >= 400 && a.status < 500:
-		return blob.ErrUnsupported
 	}
-	return blob.ErrTemporary
+	return blob.HTTPClass(a.status) // 404: not that of a blob
 }
 
 // Error implements error.

@@ -190,19 +190,8 @@ func (r *refusal) class() error {
 			return blob.ErrDenied
 		}
 		return blob.ErrNotExist // see orNoBucket
-	case r.status == http.StatusUnauthorized, r.status == http.StatusForbidden,
-		r.status >= 300 && r.status < 400:
-		return blob.ErrDenied
-	case r.status == http.StatusPreconditionFailed:
-		return blob.ErrPrecondition
-	case r.status == http.StatusTooManyRequests, r.status == http.StatusServiceUnavailable:
-		return blob.ErrThrottled
-	case r.status == http.StatusRequestTimeout, r.status == http.StatusConflict:
-		return blob.ErrTemporary
-	case r.status == http.StatusNotImplemented, r.status >= 400 && r.status < 500:
-		return blob.ErrUnsupported
 	}
-	return blob.ErrTemporary
+	return blob.HTTPClass(r.status)
 }
 
 // requesterPays reports whether the bucket wants to know who pays.

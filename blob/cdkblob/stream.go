@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"strconv"
-	"strings"
 
 	"github.com/ckptsync/ckptsync/blob"
 )
@@ -68,20 +67,20 @@ func expect(key string, off, n int64, header http.Header) (int64, error) {
 	if err != nil || length < 0 {
 		return 0, blob.Errorf(blob.ErrTemporary, "open", key, "the store does not say how much it sends")
 	}
-	got, ranged := parseContentRange(header.Get("Content-Range"))
+	got, ranged := blob.ParseContentRange(header.Get("Content-Range"))
 	if !ranged {
 		if off == 0 && (n < 0 || length <= n) {
 			return length, nil // the whole object, which is what was asked for
 		}
 		return 0, blob.Errorf(blob.ErrTemporary, "open", key, "asked for a range, the store sends something else")
 	}
-	want, err := blob.CheckRange(key, off, n, got.total)
+	want, err := blob.CheckRange(key, off, n, got.Total)
 	if err != nil {
 		return 0, err
 	}
-	if got.first != off || got.last-got.first+1 != want || length != want {
+	if got.First != off || got.Last-got.First+1 != want || length != want {
 		return 0, blob.Errorf(blob.ErrTemporary, "open", key, "asked for %d bytes from %d, the store sends %d of bytes %d-%d/%d",
-			want, off, length, got.first, got.last, got.total)
+			want, off, length, got.First, got.Last, got.Total)
 	}
 	return want, nil
 }
@@ -101,27 +100,4 @@ func nothing(ctx context.Context, b blob.Bucket, key string, off, n int64) (io.R
 		return nil, blob.Errorf(blob.ErrTemporary, "open", key, "the store refuses bytes from %d of %d", off, info.Size)
 	}
 	return &stream{ctx: ctx, key: key, body: io.NopCloser(bytes.NewReader(nil)), etag: info.ETag}, nil
-}
-
-// contentRange is the header of that name.
-type contentRange struct{ first, last, total int64 }
-
-// parseContentRange reads "bytes 0-9/100".
-func parseContentRange(s string) (r contentRange, ok bool) {
-	span, total, ok1 := strings.Cut(strings.TrimPrefix(s, "bytes "), "/")
-	first, last, ok2 := strings.Cut(span, "-")
-	if !ok1 || !ok2 {
-		return r, false
-	}
-	for _, f := range []struct {
-		text string
-		to   *int64
-	}{{first, &r.first}, {last, &r.last}, {total, &r.total}} {
-		v, err := strconv.ParseUint(f.text, 10, 63)
-		if err != nil {
-			return r, false
-		}
-		*f.to = int64(v)
-	}
-	return r, r.first <= r.last && r.last < r.total
 }

@@ -277,53 +277,17 @@ func (b *Bucket) Open(ctx context.Context, key string, off, n int64) (io.ReadClo
 }
 
 // Upload implements blob.Bucket. Beginning an upload again after an answer was
-// lost may leave one behind that nobody knows; blob.UploadLister finds it.
+// lost may leave one behind that nobody knows; blob.UploadLister finds it. Its
+// Complete may be tried again because it is settled by its contract: one that
+// finds the upload gone looks whether the object is there with that content.
 func (b *Bucket) Upload(ctx context.Context, key, id string, opts *blob.UploadOptions) (blob.Upload, error) {
-	u := &upload{b: b, key: key}
+	var u blob.Upload
 	err := b.do(ctx, "upload", key, func() (err error) {
-		u.inner, err = b.inner.Upload(ctx, key, id, opts)
+		u, err = b.inner.Upload(ctx, key, id, opts)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	return u, nil
-}
-
-type upload struct {
-	b     *Bucket
-	key   string
-	inner blob.Upload
-}
-
-func (u *upload) ID() string { return u.inner.ID() }
-
-func (u *upload) PutPart(ctx context.Context, n int, src blob.Source, crc32c uint32) (p blob.Part, err error) {
-	err = u.b.do(ctx, "put part", u.key, func() (err error) {
-		p, err = u.inner.PutPart(ctx, n, src, crc32c)
-		return err
-	})
-	return p, err
-}
-
-func (u *upload) Parts(ctx context.Context) (parts []blob.Part, err error) {
-	err = u.b.do(ctx, "list parts", u.key, func() (err error) {
-		parts, err = u.inner.Parts(ctx)
-		return err
-	})
-	return parts, err
-}
-
-// Complete may be tried again because it is settled by its contract: one that
-// finds the upload gone looks whether the object is there with that content.
-func (u *upload) Complete(ctx context.Context, parts []blob.Part) (info blob.Info, err error) {
-	err = u.b.do(ctx, "complete", u.key, func() (err error) {
-		info, err = u.inner.Complete(ctx, parts)
-		return err
-	})
-	return info, err
-}
-
-func (u *upload) Abort(ctx context.Context) error {
-	return u.b.do(ctx, "abort", u.key, func() error { return u.inner.Abort(ctx) })
+	return blob.WrapUpload(u, key, b.do), nil
 }

@@ -94,21 +94,10 @@ func (a answer) class() error {
 	if strings.HasPrefix(a.code, "KMS.") {
 		return blob.ErrDenied
 	}
-	switch {
-	case a.status == http.StatusUnauthorized, a.status == http.StatusForbidden,
-		a.status >= 300 && a.status < 400 && a.status != http.StatusNotModified, // another region
-		a.status == http.StatusNotFound:
-		return blob.ErrDenied // see hint: a 404 without a code is not "absent"
-	case a.status == http.StatusPreconditionFailed:
-		return blob.ErrPrecondition
-	case a.status == http.StatusServiceUnavailable, a.status == http.StatusTooManyRequests:
-		return blob.ErrThrottled
-	case a.status == http.StatusConflict, a.status == http.StatusRequestTimeout:
-		return blob.ErrTemporary
-	case a.status == http.StatusNotImplemented, a.status >= 400 && a.status < 500:
-		return blob.ErrUnsupported
+	if a.status == http.StatusNotModified {
+		return blob.ErrTemporary // nothing was asked for that it could answer
 	}
-	return blob.ErrTemporary
+	return blob.HTTPClass(a.status) // 3xx: another region; 404: see hint
 }
 
 // hint is what a person can do about it.

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strconv"
-	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
@@ -53,8 +51,8 @@ func (b *Bucket) statByGet(ctx context.Context, key string, full *string) (blob.
 	}
 	defer out.Body.Close()
 	size := aws.ToInt64(out.ContentLength)
-	if r, ok := parseContentRange(aws.ToString(out.ContentRange)); ok {
-		size = r.total
+	if r, ok := blob.ParseContentRange(aws.ToString(out.ContentRange)); ok {
+		size = r.Total
 	}
 	return blob.Info{Key: key, Size: size, ModTime: aws.ToTime(out.LastModified), ETag: aws.ToString(out.ETag)}, nil
 }
@@ -120,45 +118,22 @@ func (b *Bucket) expect(key string, off, n int64, ranged bool, out *s3.GetObject
 	if !ranged {
 		return length, nil
 	}
-	got, ok := parseContentRange(aws.ToString(out.ContentRange))
+	got, ok := blob.ParseContentRange(aws.ToString(out.ContentRange))
 	if !ok {
 		if off == 0 && length >= 0 && (n < 0 || length <= n) {
 			return length, nil // the whole object, which is what the range covers
 		}
 		return 0, blob.Errorf(blob.ErrTemporary, "open", key, "asked for a range, the store sends something else")
 	}
-	want, err := blob.CheckRange(key, off, n, got.total)
+	want, err := blob.CheckRange(key, off, n, got.Total)
 	if err != nil {
 		return 0, err
 	}
-	if got.first != off || got.last-got.first+1 != want || (length >= 0 && length != want) {
+	if got.First != off || got.Last-got.First+1 != want || (length >= 0 && length != want) {
 		return 0, blob.Errorf(blob.ErrTemporary, "open", key, "asked for %d bytes from %d, the store sends %d of bytes %d-%d/%d",
-			want, off, length, got.first, got.last, got.total)
+			want, off, length, got.First, got.Last, got.Total)
 	}
 	return want, nil
-}
-
-// contentRange is the header of that name.
-type contentRange struct{ first, last, total int64 }
-
-// parseContentRange reads "bytes 0-9/100".
-func parseContentRange(s string) (r contentRange, ok bool) {
-	span, total, ok1 := strings.Cut(strings.TrimPrefix(s, "bytes "), "/")
-	first, last, ok2 := strings.Cut(span, "-")
-	if !ok1 || !ok2 {
-		return r, false
-	}
-	for _, f := range []struct {
-		text string
-		to   *int64
-	}{{first, &r.first}, {last, &r.last}, {total, &r.total}} {
-		v, err := strconv.ParseUint(f.text, 10, 63)
-		if err != nil {
-			return r, false
-		}
-		*f.to = int64(v)
-	}
-	return r, r.first <= r.last && r.last < r.total
 }
 
 // stream is the body of a GET.
