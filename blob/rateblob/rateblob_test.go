@@ -9,6 +9,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	_ "time/tzdata" // a machine may have none
 
 	"go.uber.org/goleak"
 
@@ -39,7 +40,7 @@ func moment(t *testing.T, s string) time.Time {
 	t.Helper()
 	loc, err := time.LoadLocation("Europe/Berlin")
 	if err != nil {
-		t.Skip("this machine has no time zones")
+		t.Fatal(err)
 	}
 	at, err := time.ParseInLocation("2006-01-02 15:04", s, loc)
 	if err != nil {
