@@ -222,18 +222,6 @@ func (w *ocdbtWalk) manifest(r *ocdbtReader) error {
 	return nil
 }
 
-// olderVersions reads where the lists of older versions lie, which are not
-// looked into.
-func (r *ocdbtReader) olderVersions(files []ocdbtRef) []ocdbtRef {
-	n := r.count(ocdbtEntries)
-	r.varints(n)
-	out := r.refs(files, n)
-	r.varints(n)
-	r.skip(8 * uint64(n))
-	r.bytes(n)
-	return out
-}
-
 // node reads a node of a tree.
 func (w *ocdbtWalk) node(r *ocdbtReader, ref ocdbtRef) error {
 	if h := r.byte(); r.err == nil && h != ref.height {
@@ -305,73 +293,6 @@ func (w *ocdbtWalk) leaf(r *ocdbtReader, files []ocdbtRef, n int) error {
 		}
 	}
 	return nil
-}
-
-// files reads the table of data files that what follows refers to. base is put
-// before their paths; a path has a first portion that is the base of what is
-// in that file.
-func (r *ocdbtReader) files(base string) []ocdbtRef {
-	n := r.count(ocdbtEntries)
-	lengths := func(n int) (out []int) {
-		for i := 0; i < n && r.err == nil; i++ {
-			out = append(out, r.count(ocdbtPath))
-		}
-		return out
-	}
-	prefixes := append([]int{0}, lengths(n-1)...)
-	suffixes, bases := lengths(n), lengths(n)
-	var out []ocdbtRef
-	last, total := "", 0
-	for i := 0; i < n && r.err == nil; i++ {
-		if prefixes[i] > len(last) || prefixes[i]+suffixes[i] > ocdbtPath || bases[i] > prefixes[i]+suffixes[i] {
-			r.err = broken("has an impossible name of a data file")
-			break
-		}
-		if total += prefixes[i] + suffixes[i] + len(base); total > ocdbtPaths {
-			r.err = fmt.Errorf("names of data files: %w", ErrTooLarge)
-			break
-		}
-		last = last[:prefixes[i]] + string(r.bytes(suffixes[i]))
-		if r.err != nil {
-			break
-		}
-		full := base + last
-		if last == "" { // of trees with nothing in them
-			full = ""
-		} else if !fs.ValidPath(full) || full == "." {
-			r.err = brokenf("names %.200q, which can be no data file of it", full)
-			break
-		}
-		out = append(out, ocdbtRef{file: full, base: base + last[:bases[i]]})
-	}
-	return out
-}
-
-// fileOf reads which of a table's files is meant.
-func (r *ocdbtReader) fileOf(files []ocdbtRef) ocdbtRef {
-	i := r.varint()
-	if r.err == nil && i >= uint64(len(files)) {
-		r.err = broken("refers to a data file that it does not name")
-	}
-	if r.err != nil {
-		return ocdbtRef{}
-	}
-	return files[i]
-}
-
-// refs reads where n nodes lie.
-func (r *ocdbtReader) refs(files []ocdbtRef, n int) []ocdbtRef {
-	var out []ocdbtRef
-	for i := 0; i < n && r.err == nil; i++ {
-		out = append(out, r.fileOf(files))
-	}
-	for i := range out {
-		out[i].off = r.varint()
-	}
-	for i := range out {
-		out[i].n = r.varint()
-	}
-	return out
 }
 
 // part opens a manifest or a node, of n bytes at off, behind its header.
