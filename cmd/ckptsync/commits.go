@@ -11,6 +11,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/ckptsync/ckptsync/blob"
@@ -29,18 +30,25 @@ const lookPatience = 20 * time.Second
 // openedRun is one run in its store, with what the configuration says of it.
 type openedRun struct {
 	*commit.Store
+	cfg    *config.Config
 	conf   config.Run
+	log    *slog.Logger
 	bucket blob.Bucket
 	close  func()
 }
 
-// openRun opens the one run that a command works on.
-func (a *app) openRun(ctx context.Context, cfg *config.Config, log *slog.Logger, need config.Need) (*openedRun, error) {
+// openRun reads the configuration of a command and opens the one run that it
+// works on. The command closes it.
+func (a *app) openRun(cmd *cobra.Command, need config.Need) (*openedRun, error) {
+	cfg, log, err := a.load(cmd)
+	if err != nil {
+		return nil, err
+	}
 	run, err := cfg.One(need)
 	if err != nil {
 		return nil, err
 	}
-	b, closeStore, err := a.openStore(ctx, cfg, store.Options{Concurrency: cfg.Concurrency, Log: log, Patience: lookPatience})
+	b, closeStore, err := a.openStore(cmd.Context(), cfg, store.Options{Concurrency: cfg.Concurrency, Log: log, Patience: lookPatience})
 	if err != nil {
 		return nil, err
 	}
@@ -49,7 +57,7 @@ func (a *app) openRun(ctx context.Context, cfg *config.Config, log *slog.Logger,
 		closeStore()
 		return nil, err
 	}
-	return &openedRun{Store: st, conf: run, bucket: b, close: closeStore}, nil
+	return &openedRun{Store: st, cfg: cfg, conf: run, log: log, bucket: b, close: closeStore}, nil
 }
 
 // openStore opens the configured store, with its decorators.

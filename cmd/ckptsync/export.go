@@ -47,11 +47,7 @@ export that was interrupted goes on where it was. It declares no attempt here.`,
 	as := cmd.Flags().String("as", "", "the name of the `RUN` in the other store (default: the same)")
 	withSettings(cmd, "concurrency", "memory")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		cfg, log, err := a.load(cmd)
-		if err != nil {
-			return err
-		}
-		st, err := a.openRun(cmd.Context(), cfg, log, config.NeedRun|config.NeedStore)
+		st, err := a.openRun(cmd, config.NeedRun|config.NeedStore)
 		if err != nil {
 			return err
 		}
@@ -60,7 +56,7 @@ export that was interrupted goes on where it was. It declares no attempt here.`,
 		if err != nil {
 			return err
 		}
-		e := &exporting{app: a, cfg: cfg, from: st, id: id, bars: a.term.Bars(log)}
+		e := &exporting{app: a, from: st, id: id, bars: a.term.Bars(st.log)}
 		var out *exportJSON
 		if strings.Contains(args[1], "://") {
 			out, err = e.toStore(cmd.Context(), args[1], *as)
@@ -85,7 +81,6 @@ export that was interrupted goes on where it was. It declares no attempt here.`,
 // exporting is one export.
 type exporting struct {
 	*app
-	cfg  *config.Config
 	from *openedRun
 	id   commit.ID
 	bars *term.Bars
@@ -98,7 +93,7 @@ func (e *exporting) toDir(ctx context.Context, dir string) (*exportJSON, error) 
 	state := restore.DefaultStateDir(dir)
 	res, err := restore.Run(ctx, restore.Options{
 		Store: e.from.Store, ID: e.id, To: dir, StateDir: state,
-		Concurrency: 2 * e.cfg.Concurrency, MemoryBudget: int64(e.cfg.Memory), Progress: restoreProgress(e.bars),
+		Concurrency: 2 * e.from.cfg.Concurrency, MemoryBudget: int64(e.from.cfg.Memory), Progress: restoreProgress(e.bars),
 	})
 	if err != nil {
 		return nil, err
@@ -121,12 +116,12 @@ func (e *exporting) toStore(ctx context.Context, url, run string) (*exportJSON, 
 	if run == "" {
 		run = e.from.Run()
 	}
-	if dest.String() == e.cfg.Store.String() && run == e.from.Run() {
+	if dest.String() == e.from.cfg.Store.String() && run == e.from.Run() {
 		return nil, &usageError{fmt.Errorf("%s is the store that the step is in; give it another run's name with --as", url)}
 	}
-	other := *e.cfg
+	other := *e.from.cfg
 	other.Store = dest
-	b, closeStore, err := e.openStore(ctx, &other, store.Options{Concurrency: e.cfg.Concurrency})
+	b, closeStore, err := e.openStore(ctx, &other, store.Options{Concurrency: e.from.cfg.Concurrency})
 	if err != nil {
 		return nil, err
 	}
@@ -141,7 +136,7 @@ func (e *exporting) toStore(ctx context.Context, url, run string) (*exportJSON, 
 	}
 	bar := e.bars.Bar(filepath.Base(m.Name), m.Bytes)
 	res, err := export.Run(ctx, export.Options{
-		From: e.from.Store, To: to, ID: e.id, Concurrency: e.cfg.Concurrency, Memory: int64(e.cfg.Memory),
+		From: e.from.Store, To: to, ID: e.id, Concurrency: e.from.cfg.Concurrency, Memory: int64(e.from.cfg.Memory),
 		Progress: func(sent, found int64) { bar.Add(sent + found) },
 	})
 	bar.End()

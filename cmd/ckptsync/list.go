@@ -42,11 +42,7 @@ func (a *app) listCmd() *cobra.Command {
 		if *format != "table" && *format != formatRows {
 			return &usageError{fmt.Errorf("--format: %q is not table or %s", *format, formatRows)}
 		}
-		cfg, log, err := a.load(cmd)
-		if err != nil {
-			return err
-		}
-		st, err := a.openRun(cmd.Context(), cfg, log, config.NeedRun|config.NeedStore)
+		st, err := a.openRun(cmd, config.NeedRun|config.NeedStore)
 		if err != nil {
 			return err
 		}

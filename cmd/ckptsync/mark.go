@@ -37,11 +37,7 @@ attempt as a whole, so that it never leads.`,
 		case args[1] != "clear" && strings.TrimSpace(*reason) == "":
 			return &usageError{errors.New("say why with --reason")}
 		}
-		cfg, log, err := a.load(cmd)
-		if err != nil {
-			return err
-		}
-		st, err := a.openRun(cmd.Context(), cfg, log, config.NeedRun|config.NeedStore)
+		st, err := a.openRun(cmd, config.NeedRun|config.NeedStore)
 		if err != nil {
 			return err
 		}

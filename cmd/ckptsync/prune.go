@@ -71,11 +71,7 @@ ckptsync's are never touched.`,
 	every := cmd.Flags().Int64("keep-every", 0, "keep each step that is a multiple of `N`")
 	younger := cmd.Flags().String("keep-for", "", "keep what is younger than `DURATION` (24h, 7d)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		cfg, log, err := a.load(cmd)
-		if err != nil {
-			return err
-		}
-		st, err := a.openRun(cmd.Context(), cfg, log, config.NeedRun|config.NeedStore)
+		st, err := a.openRun(cmd, config.NeedRun|config.NeedStore)
 		if err != nil {
 			return err
 		}
@@ -89,7 +85,7 @@ ckptsync's are never touched.`,
 				return &exitError{statusRefused, err}
 			}
 		}
-		res, err := prune.New().Run(cmd.Context(), prune.Options{Store: st.Store, Policy: ret.Policy, Grace: ret.Grace, DryRun: !*yes, Log: log})
+		res, err := prune.New().Run(cmd.Context(), prune.Options{Store: st.Store, Policy: ret.Policy, Grace: ret.Grace, DryRun: !*yes, Log: st.log})
 		if *asJSON {
 			return errors.Join(a.term.JSON(pruned(st.Run(), !*yes, res)), err)
 		}

@@ -73,11 +73,7 @@ func (a *app) showCmd() *cobra.Command {
 	asJSON := addJSON(cmd)
 	attempt := cmd.Flags().Int("attempt", 0, "of this `ATTEMPT`, where several committed the step")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		cfg, log, err := a.load(cmd)
-		if err != nil {
-			return err
-		}
-		st, err := a.openRun(cmd.Context(), cfg, log, config.NeedRun|config.NeedStore)
+		st, err := a.openRun(cmd, config.NeedRun|config.NeedStore)
 		if err != nil {
 			return err
 		}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"time"
 
@@ -81,15 +80,11 @@ Status 7: damage was found, and is not repaired.`,
 		if f.all && len(args) > 0 {
 			return &usageError{errors.New("--all and a step are two different things")}
 		}
-		cfg, log, err := a.load(cmd)
-		if err != nil {
-			return err
-		}
 		need := config.NeedRun | config.NeedStore
 		if f.repair {
 			need |= config.NeedRoot
 		}
-		st, err := a.openRun(cmd.Context(), cfg, log, need)
+		st, err := a.openRun(cmd, need)
 		if err != nil {
 			return err
 		}
@@ -99,7 +94,7 @@ Status 7: damage was found, and is not repaired.`,
 			return err
 		}
 		out := &verifyJSON{Run: st.Run(), Quick: f.quick, Commits: []verifiedStep{}}
-		bad, err := a.verify(cmd.Context(), st, cfg, log, ids, &f, out)
+		bad, err := a.verify(cmd.Context(), st, ids, &f, out)
 		if err == nil && bad > 0 {
 			err = &exitError{statusDamaged, fmt.Errorf("%s damaged", term.Count(bad, "commit"))}
 		}
@@ -136,15 +131,15 @@ func (r *openedRun) toVerify(ctx context.Context, args []string, f *verifyFlags)
 }
 
 // verify verifies commit after commit, and returns how many are damaged.
-func (a *app) verify(ctx context.Context, st *openedRun, cfg *config.Config, log *slog.Logger, ids []commit.ID, f *verifyFlags, out *verifyJSON) (bad int, err error) {
+func (a *app) verify(ctx context.Context, st *openedRun, ids []commit.ID, f *verifyFlags, out *verifyJSON) (bad int, err error) {
 	marked, err := st.Store.Damaged(ctx)
 	if err != nil {
 		return 0, err
 	}
 	for _, id := range ids {
-		bars := a.term.Bars(log)
+		bars := a.term.Bars(st.log)
 		v, err := restore.Verify(ctx, restore.VerifyOptions{
-			Store: st.Store, ID: id, Quick: f.quick, Concurrency: 2 * cfg.Concurrency, MemoryBudget: int64(cfg.Memory), Logger: log, Progress: restoreProgress(bars),
+			Store: st.Store, ID: id, Quick: f.quick, Concurrency: 2 * st.cfg.Concurrency, MemoryBudget: int64(st.cfg.Memory), Logger: st.log, Progress: restoreProgress(bars),
 		})
 		bars.Close()
 		if err != nil {
@@ -153,7 +148,7 @@ func (a *app) verify(ctx context.Context, st *openedRun, cfg *config.Config, log
 		var repaired []string
 		if f.repair && len(v.DamagedFiles) > 0 {
 			if repaired, err = syncer.Repair(ctx, syncer.RepairOptions{
-				Store: st.Store, Root: st.conf.Root, Files: v.DamagedFiles, Concurrency: cfg.Concurrency, Memory: int64(cfg.Memory),
+				Store: st.Store, Root: st.conf.Root, Files: v.DamagedFiles, Concurrency: st.cfg.Concurrency, Memory: int64(st.cfg.Memory),
 			}); err != nil {
 				return bad, err
 			}
