@@ -164,17 +164,34 @@ func (v *verifier) sizes(ctx context.Context, files []*PlannedFile) error {
 		}
 	}
 	for _, f := range files {
-		size, ok := there[v.o.Store.Key(f.Object)]
-		d := &DamagedError{ID: v.o.ID, Path: f.Path, Object: f.Object, Chunk: -1, Reason: "the object is missing", Err: blob.ErrNotExist}
-		switch {
-		case ok && size == f.Size:
-			v.advance(f.Size)
+		if size, ok := there[v.o.Store.Key(f.Object)]; !ok || size != f.Size {
+			if err := v.again(ctx, f); err != nil {
+				return err
+			}
 			continue
-		case ok:
-			d.Reason, d.Err = fmt.Sprintf("the object has %d bytes, committed were %d", size, f.Size), nil
 		}
-		v.found(d, &f.File)
+		v.advance(f.Size)
 	}
+	return nil
+}
+
+// again asks for an object itself that a listing did not show as it should be:
+// one answer is no proof of damage.
+func (v *verifier) again(ctx context.Context, f *PlannedFile) error {
+	d := &DamagedError{ID: v.o.ID, Path: f.Path, Object: f.Object, Chunk: -1}
+	info, err := v.o.Store.Bucket().Stat(ctx, v.o.Store.Key(f.Object))
+	switch {
+	case err == nil && info.Size == f.Size:
+		v.advance(f.Size)
+		return nil
+	case err == nil:
+		d.Reason = fmt.Sprintf("the object has %d bytes, committed were %d", info.Size, f.Size)
+	case errors.Is(err, blob.ErrNotExist):
+		d.Reason, d.Err = "the object is missing", err
+	default:
+		return &StoreError{Op: fmt.Sprintf("look for %q of commit %s", f.Path, v.o.ID), Err: err}
+	}
+	v.found(d, &f.File)
 	return nil
 }
 

@@ -156,3 +156,24 @@ func TestVerifyProgress(t *testing.T) {
 		t.Error(d)
 	}
 }
+
+// A listing that ends early is no proof that objects are gone.
+func TestVerifyAsksTwice(t *testing.T) {
+	t.Parallel()
+	r, _ := verifyRun(t)
+	f := blobtest.NewFaulty(r.Bucket, 1)
+	f.Add(&blobtest.Rule{Op: blobtest.OpList, Key: "exp1/data/**", Do: blobtest.Cut(1)})
+	store, err := commit.NewStore(f, r.Store.Run())
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := Verify(t.Context(), VerifyOptions{Store: store, ID: committest.ID(1, 100), Quick: true})
+	if err != nil || len(v.Damaged) > 0 {
+		t.Errorf("%v, %s", err, findings(v))
+	}
+	f.CheckExercised(t)
+	f.Add(&blobtest.Rule{Op: blobtest.OpStat, Do: blobtest.Fail(blob.ErrThrottled)})
+	if v, err = Verify(t.Context(), VerifyOptions{Store: store, ID: committest.ID(1, 100), Quick: true}); !errors.Is(err, ErrCannotTell) || len(v.Damaged) > 0 {
+		t.Errorf("%v, %s", err, findings(v))
+	}
+}
