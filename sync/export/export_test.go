@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -213,12 +214,18 @@ func TestMemoryIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := source(t)
 		slow := blobtest.NewFaulty(r.Bucket, 1)
-		var now, most atomic.Int64
+		var mu sync.Mutex
+		var now, most int64
 		slow.Before = func(c blobtest.Call) error {
 			if c.Op == blobtest.OpOpen && c.N >= 1<<20 {
-				most.Store(max(most.Load(), now.Add(c.N)))
-				defer now.Add(-c.N)
+				mu.Lock()
+				now += c.N
+				most = max(most, now)
+				mu.Unlock()
 				time.Sleep(time.Second)
+				mu.Lock()
+				now -= c.N
+				mu.Unlock()
 			}
 			return nil
 		}
@@ -227,8 +234,9 @@ func TestMemoryIsBounded(t *testing.T) {
 		if _, err := Run(t.Context(), o); err != nil {
 			t.Fatal(err)
 		}
-		if most.Load() != 2*blob.MinPart {
-			t.Errorf("%d bytes were in memory at once, want %d", most.Load(), 2*blob.MinPart)
+		// Which chunks go together is not said: two whole ones, or one and the rest.
+		if most > 2*blob.MinPart || most <= blob.MinPart {
+			t.Errorf("%d bytes were in memory at once, want more than one chunk and at most %d", most, 2*blob.MinPart)
 		}
 	})
 }
