@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// world is the model of design/model/head.pml: the run holds step 1 of attempt
+// world is the model of test/model/head.pml: the run holds step 1 of attempt
 // 1; job 1 restores it and trains, is given up and may live on as a zombie
 // whose daemon may lose its state; job 2 restores the head, or step 1 by name,
 // on another host or the same, and trains; a stray daemon may start on a copy
