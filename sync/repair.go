@@ -23,8 +23,10 @@ type RepairOptions struct {
 
 // Repair sends damaged files again that are under the root with every byte
 // right, to the objects that they had: the same content, so that no key carries
-// two (R2). It returns the paths that are whole in the store again; of the
-// others there is no right copy here.
+// two (R2). It returns the objects that are whole in the store again, by their
+// keys below the run's prefix; of the others there is no right copy here. Of a
+// path that several nodes have saved differently, each version is an object of
+// its own.
 func Repair(ctx context.Context, o RepairOptions) ([]string, error) {
 	var todo []upload.File
 	var files []*commit.File // of todo
@@ -56,7 +58,7 @@ func Repair(ctx context.Context, o RepairOptions) ([]string, error) {
 		if !sameDigests(digests[i], f.Digest) {
 			return whole, fmt.Errorf("repair: %s changed while it was sent: verify again", f.Path)
 		}
-		whole = append(whole, f.Path)
+		whole = append(whole, f.Object)
 	}
 	return whole, nil
 }

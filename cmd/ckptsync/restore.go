@@ -34,6 +34,7 @@ type restoreJSON struct {
 	Skipped     []skippedStep  `json:"skipped"`
 	Metadata    map[string]any `json:"metadata"`
 	Partial     bool           `json:"partial,omitempty"`   // a selection of its files, and no step
+	OwnPart     bool           `json:"own_part,omitempty"`  // the part that this node saved itself
 	Rewritten   []string       `json:"rewritten,omitempty"` // files whose paths --rewrite-root changed
 }
 
@@ -69,6 +70,9 @@ are known to hold them (TensorFlow's checkpoint, SkillOpt's runtime_state.json,
 pointer files), after they were verified; without it a file that names another
 place is warned of.
 
+Of a step that several nodes saved every node gets the whole, with its own version
+of what the nodes saved differently; --own-part brings its own part alone.
+
 What --include and --exclude choose is no step: it is put under
 DIR/.ckptsync-partial, where no trainer and no daemon takes it for one, its path
 is printed, and no attempt is declared.
@@ -98,7 +102,7 @@ not start training from zero on it.`,
 	fl.BoolVar(&f.opts.Fresh, "fresh", false, "declare that training starts anew; restores nothing, unless --from another run")
 	fl.BoolVar(&f.opts.ReadOnly, "read-only", false, "just look: declare no attempt, commit nothing, put nothing aside")
 	fl.BoolVar(&f.opts.WeightsOK, "weights-ok", false, "also steps that cannot be resumed exactly")
-	fl.BoolVar(&f.opts.Selection.OwnPart, "own-part", false, "only what this node saved itself")
+	fl.BoolVar(&f.opts.Selection.OwnPart, "own-part", false, "only what this node saved itself, of a commit of as many nodes as the run has")
 	fl.StringArrayVar(&f.opts.Selection.Include, "include", nil, "only what matches `GLOB`, relative to the step; ** is any number of directories. What is chosen is no step")
 	fl.StringArrayVar(&f.opts.Selection.Exclude, "exclude", nil, "not what matches `GLOB`")
 	cmd.MarkFlagsMutuallyExclusive("step", "before")
@@ -233,7 +237,7 @@ func toRestoreJSON(res *syncer.Restored) restoreJSON {
 	j := restoreJSON{
 		Step: res.ID.Step, Attempt: res.ID.Attempt, Revision: res.ID.Revision, Resume: string(res.Resume), Layout: res.Layout,
 		Files: res.Files, Bytes: res.Bytes, ReusedBytes: res.Reused, Seconds: res.Duration.Seconds(),
-		Skipped: []skippedStep{}, Metadata: res.Metadata, Partial: res.Partial,
+		Skipped: []skippedStep{}, Metadata: res.Metadata, Partial: res.Partial, OwnPart: res.OwnPart,
 	}
 	if j.Metadata == nil {
 		j.Metadata = map[string]any{}

@@ -108,12 +108,12 @@ func (r *openedRun) show(ctx context.Context, v *commit.View, id commit.ID) (*sh
 	if err != nil {
 		return nil, err
 	}
-	_, parts, err := r.Load(ctx, id)
+	marker, parts, err := r.Load(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	s := &showJSON{
-		Run: r.Run(), commitJSON: *row, Missing: []string{}, Warnings: []string{}, Evidence: []string{},
+		Run: r.Run(), commitJSON: *row, Missing: merge([]string{}, commit.Missing(marker, parts)), Warnings: []string{}, Evidence: []string{},
 		Lineage: lineage(v, id), Pointers: []showPointer{}, Locations: r.locations(parts),
 	}
 	for _, p := range parts {
@@ -125,7 +125,6 @@ func (r *openedRun) show(ctx context.Context, v *commit.View, id commit.ID) (*sh
 			}
 		}
 		s.Nodes = append(s.Nodes, n)
-		s.Missing = merge(s.Missing, p.Missing)
 		s.Warnings = merge(s.Warnings, p.Warnings)
 		s.Evidence = merge(s.Evidence, p.Evidence)
 		for _, q := range p.Pointers {

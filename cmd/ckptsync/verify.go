@@ -190,7 +190,7 @@ func toVerified(v *restore.Verified, repaired []string) verifiedStep {
 	}
 	out.Name, out.Encoding = jsonName(v.Name)
 	for _, d := range v.Damaged {
-		f := damagedFile{Object: d.Object, Reason: d.Reason, Repaired: slices.Contains(repaired, d.Path)}
+		f := damagedFile{Object: d.Object, Reason: d.Reason, Repaired: d.Path != "" && slices.Contains(repaired, d.Object)}
 		f.Path, f.Encoding = jsonName(d.Path)
 		out.Damaged = append(out.Damaged, f)
 		switch {

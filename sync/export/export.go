@@ -152,6 +152,7 @@ func (o *Options) copy(ctx context.Context, marker *commit.Marker, parts []*comm
 	if err != nil {
 		return false, err
 	}
+	nm.Resume, nm.Metadata = marker.Resume, marker.Metadata // which were found in the whole of the parts
 	return true, o.To.PutMarker(ctx, nm)
 }
 

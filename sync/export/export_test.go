@@ -240,3 +240,40 @@ func TestMemoryIsBounded(t *testing.T) {
 		}
 	})
 }
+
+// What was found in the whole of several parts is more than each part knows: it
+// comes along as it is.
+func TestJudgementOfTheWholeComesAlong(t *testing.T) {
+	t.Parallel()
+	r := committest.New(t)
+	r.Declare(nil)
+	r.Resume = commit.ResumeWeights // by each part's own word
+	at := committest.ID(1, 100)
+	var parts []*commit.Manifest
+	var refs []commit.PartRef
+	for i, files := range []map[string]string{{"model": "m"}, {"optimizer": "o"}} {
+		m := r.Manifest(at, "step-100", i, files)
+		ref, err := r.Store.PutManifest(t.Context(), m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		parts, refs = append(parts, m), append(refs, ref)
+	}
+	marker, err := commit.NewMarker(r.Store.Run(), parts, refs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	marker.Resume, marker.Metadata = commit.ResumeExact, map[string]any{"epoch": 1.5}
+	if err := r.Store.PutMarker(t.Context(), marker); err != nil {
+		t.Fatal(err)
+	}
+	to := target(t, memblob.New(), "archive")
+	res, err := Run(t.Context(), Options{From: r.Store, To: to, ID: at})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := to.Marker(t.Context(), res.ID)
+	if err != nil || m.Resume != commit.ResumeExact || m.Metadata["epoch"] != 1.5 || len(m.Parts) != 2 {
+		t.Errorf("%+v, %v", m, err)
+	}
+}

@@ -106,6 +106,24 @@ func (e *RefusedError) Error() string {
 // Unwrap exposes the cause.
 func (e *RefusedError) Unwrap() error { return e.Err }
 
+// TopologyError says that a node cannot restore its own part alone: the commit
+// was saved by another number of nodes than the run now has. Nothing was
+// written.
+type TopologyError struct {
+	ID    commit.ID
+	Saved int // nodes that saved it
+	Nodes int // nodes of the run that restores
+	Node  int // which of them restores
+}
+
+func (e *TopologyError) Error() string {
+	if e.Saved == e.Nodes {
+		return fmt.Sprintf("node %d saved no part of commit %s: its nodes are 0 to %d", e.Node, e.ID, e.Saved-1)
+	}
+	return fmt.Sprintf("commit %s was saved by %d nodes and this run has %d, so node %d has no part of its own in it: leave out --own-part, and every node gets the whole step",
+		e.ID, e.Saved, e.Nodes, e.Node)
+}
+
 // SpaceError says that the local file system has no room for the step. When
 // it comes before the download, nothing was written.
 type SpaceError struct {

@@ -28,18 +28,8 @@ func (l *loaded) merge(sel Selection) (err error) {
 	return err
 }
 
-// missing is what exact resume lacks, by every part's word.
-func (l *loaded) missing() []string {
-	var out []string
-	for _, p := range l.Manifests {
-		for _, m := range p.Missing {
-			if !slices.Contains(out, m) {
-				out = append(out, m)
-			}
-		}
-	}
-	return out
-}
+// missing is what exact resume lacks.
+func (l *loaded) missing() []string { return commit.Missing(l.Marker, l.Manifests) }
 
 // loadParallel bounds how many manifests are read at a time.
 const loadParallel = 8

@@ -282,6 +282,7 @@ func (w *walk) restore(ctx context.Context, o *Options, step *loaded) (Result, e
 func (w *walk) failed(ctx context.Context, o *Options, res Result, err error) (Result, bool, error) {
 	var damaged *DamagedError
 	var refused *RefusedError
+	var other *TopologyError
 	switch {
 	case context.Cause(ctx) != nil:
 		return res, true, err
@@ -292,6 +293,9 @@ func (w *walk) failed(ctx context.Context, o *Options, res Result, err error) (R
 		return res, false, nil // not a fallback: it is no commit any more
 	case errors.Is(err, commit.ErrFormat):
 		w.skip(o.ID, "written by a newer ckptsync", err)
+		return w.unusable()
+	case errors.As(err, &other): // an older one might fit, and would be another step than the other nodes'
+		w.skip(o.ID, err.Error(), err)
 		return w.unusable()
 	case errors.As(err, &damaged):
 		w.mark(ctx, o, damaged)

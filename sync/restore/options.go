@@ -104,6 +104,7 @@ type Result struct {
 	Fetched     int64 // of those, bytes that came from the bucket
 	Unchanged   bool  // the step was here already, whole
 	Partial     bool  // it is a selection of the step's files, and no step
+	OwnPart     bool  // it is the part of the step that this node saved itself
 	Duration    time.Duration
 	Warnings    []string
 	Rewritten   []Rewritten // files whose bytes are no longer those that were committed

@@ -72,7 +72,7 @@ func TestR5SamePathFromTwoNodes(t *testing.T) {
 		{Selection{Node: 1}, []string{".@1", "one@1", "other@2", "rng@1", "same@1", "zero@0"}, "s of 1"},
 		{Selection{Node: 3}, []string{".@3", "one@1", "other@3", "rng@0", "same@0", "zero@0"}, "s of 3"},
 		{Selection{Node: 9}, []string{".@0", "one@1", "other@2", "rng@0", "same@0", "zero@0"}, "s of 1"},
-		{Selection{Node: 2, OwnPart: true}, []string{".@2", "other@2", "rng@2"}, "s of 2"},
+		{Selection{Node: 2, OwnPart: true, Nodes: 4}, []string{".@2", "other@2", "rng@2"}, "s of 2"},
 	} {
 		tree, err := NewTree(marker(parts...), parts, tc.sel)
 		if err != nil {
@@ -85,10 +85,13 @@ func TestR5SamePathFromTwoNodes(t *testing.T) {
 			t.Errorf("%+v: pointers %v, want %q", tc.sel, tree.Pointers, tc.pointer)
 		}
 	}
-	_, err := NewTree(marker(parts...), parts, Selection{Node: 9, OwnPart: true})
-	var r *RefusedError
-	if err == nil || errors.As(err, &r) {
-		t.Errorf("own part of a node that has none: %v", err)
+	for _, sel := range []Selection{{Node: 9, Nodes: 4}, {Node: -1, Nodes: 4}, {Node: 1, Nodes: 2}, {Node: 1, Nodes: 8}, {Node: 0}} {
+		sel.OwnPart = true
+		_, err := NewTree(marker(parts...), parts, sel)
+		var other *TopologyError
+		if !errors.As(err, &other) {
+			t.Errorf("own part of node %d of %d, of a commit of 4: %v", sel.Node, sel.Nodes, err)
+		}
 	}
 }
 

@@ -63,8 +63,9 @@ type runner struct {
 	owner bool
 	pool  *buffers
 	left  *takeover
-	sess  *session // nil until something has to be written
-	begun bool     // the session holds the step, or what there is of it
+	texts map[string]string // of the tree's files abroad, by path
+	sess  *session          // nil until something has to be written
+	begun bool              // the session holds the step, or what there is of it
 
 	mu   sync.Mutex
 	now  Progress
@@ -77,7 +78,7 @@ func (r *runner) describe(l *loaded) {
 	m := l.Marker
 	r.res = Result{
 		ID: m.ID, Name: m.Name, Layout: m.Layout, Resume: m.Resume, Metadata: m.Metadata,
-		Path: filepath.Join(r.o.To, filepath.FromSlash(r.tree.Place)), Partial: r.o.Partial(),
+		Path: filepath.Join(r.o.To, filepath.FromSlash(r.tree.Place)), Partial: r.o.Partial(), OwnPart: r.o.OwnPart,
 	}
 	r.res.Missing = l.missing()
 }
@@ -97,6 +98,9 @@ func (r *runner) run(ctx context.Context) error {
 	}
 	r.res.Files, r.res.Bytes = len(r.plan.Files), r.plan.Bytes
 	r.now.Files, r.now.Bytes = r.res.Files, r.res.Bytes
+	if err := r.fetchAbroad(ctx); err != nil {
+		return err
+	}
 	if r.plan.Whole {
 		r.res.Unchanged, r.res.Reused = true, r.plan.Bytes
 		r.advance(Progress{Done: r.plan.Bytes})

@@ -12,8 +12,13 @@ import (
 
 // Selection says what of a commit is wanted.
 type Selection struct {
-	Node    int  // the node that restores; its own files win over others' (R5)
-	OwnPart bool // only what this node saved itself
+	Node int // the node that restores; its own files win over others' (R5)
+	// OwnPart wants only what this node saved itself, in a run of Nodes nodes:
+	// the files that its own manifest names, and the directories that they are
+	// in. A commit of another number of nodes is refused (*TopologyError). The
+	// files beside the step are those of the whole commit.
+	OwnPart bool
+	Nodes   int // of the run that restores; 0 or 1: one. Only OwnPart asks for it
 	// Include and Exclude are patterns as of path.Match, relative to the step;
 	// a component "**" stands for any number of directories, and a pattern
 	// that matches a directory for all in it. No Include means everything.
@@ -37,6 +42,9 @@ type Tree struct {
 	Entries  []Entry // ascending by Rel; the step itself is the first
 	Pointers []commit.Pointer
 	Copies   []commit.Copy
+	// Abroad are the files that Copies name and Entries lack, by path: those of
+	// other nodes, of which one that restores its own part has the copy alone.
+	Abroad map[string]*Entry
 
 	// listed holds the paths of the whole commit, so that a filtered restore
 	// does not take the files it leaves out for strangers.
@@ -54,7 +62,8 @@ type Entry struct {
 // NewTree merges the parts of a commit for one node. Identical content is one
 // entry; of different content the node's own version counts, else the lowest
 // node's. Manifests that ask for anything a restore must not do are refused
-// whole, with a *RefusedError, also if the selection would leave it out.
+// whole, with a *RefusedError, also if the selection would leave it out. An own
+// part that the commit cannot have is a *TopologyError.
 func NewTree(m *commit.Marker, parts []*commit.Manifest, sel Selection) (*Tree, error) {
 	filter, err := newFilter(sel.Include, sel.Exclude)
 	if err != nil {
@@ -66,12 +75,15 @@ func NewTree(m *commit.Marker, parts []*commit.Manifest, sel Selection) (*Tree, 
 	if err := checkParts(m, parts); err != nil {
 		return nil, refuse(err)
 	}
-	ordered := preferred(parts, sel)
-	if len(ordered) == 0 {
-		return nil, fmt.Errorf("node %d saved no part of commit %s; leave out --own-part to get the others' files", sel.Node, m.ID)
+	wanted := preferred(parts, sel.Node)
+	if sel.OwnPart {
+		if nodes := max(sel.Nodes, 1); len(parts) != nodes || sel.Node < 0 || sel.Node >= nodes {
+			return nil, &TopologyError{ID: m.ID, Saved: len(parts), Nodes: nodes, Node: sel.Node}
+		}
+		wanted = wanted[:1]
 	}
 	t := &Tree{ID: m.ID, Name: m.Name, Place: m.Name, listed: map[string]bool{}}
-	byPath := t.merge(ordered)
+	byPath := t.merge(wanted)
 	if err := t.addImplied(byPath); err != nil {
 		return nil, refuse(err)
 	}
@@ -80,22 +92,19 @@ func NewTree(m *commit.Marker, parts []*commit.Manifest, sel Selection) (*Tree, 
 	}
 	t.choose(byPath, filter)
 	if filter.active() {
-		t.Place, t.Pointers, t.Copies = path.Join(PartialName, m.Name), nil, nil
+		t.Place = path.Join(PartialName, m.Name)
+		return t, nil
 	}
+	t.beside(preferred(parts, sel.Node), byPath)
 	return t, nil
 }
 
 // preferred orders the parts: the node's own first, then ascending.
-func preferred(parts []*commit.Manifest, sel Selection) []*commit.Manifest {
-	var out []*commit.Manifest
-	for _, p := range parts {
-		if !sel.OwnPart || p.Node == sel.Node {
-			out = append(out, p)
-		}
-	}
+func preferred(parts []*commit.Manifest, node int) []*commit.Manifest {
+	out := slices.Clone(parts)
 	slices.SortStableFunc(out, func(a, b *commit.Manifest) int {
-		if (a.Node == sel.Node) != (b.Node == sel.Node) {
-			if a.Node == sel.Node {
+		if (a.Node == node) != (b.Node == node) {
+			if a.Node == node {
 				return -1
 			}
 			return 1
@@ -108,27 +117,43 @@ func preferred(parts []*commit.Manifest, sel Selection) []*commit.Manifest {
 // merge takes of each path the first version in the order of parts.
 func (t *Tree) merge(parts []*commit.Manifest) map[string]*Entry {
 	byPath := map[string]*Entry{}
-	pointers := map[string]bool{}
 	for _, p := range parts {
 		for _, f := range p.Files {
 			if byPath[f.Path] == nil {
 				byPath[f.Path] = &Entry{Rel: relTo(t.Name, f.Path), Node: p.Node, File: f}
 			}
 		}
+	}
+	return byPath
+}
+
+// beside fills in the files beside the step, which every node reads, whichever
+// node's part names them: of each path the first in the order of parts.
+func (t *Tree) beside(parts []*commit.Manifest, byPath map[string]*Entry) {
+	seen := map[string]bool{}
+	for _, p := range parts {
 		for _, ptr := range p.Pointers {
-			if !pointers[ptr.Path] {
-				pointers[ptr.Path] = true
+			if !seen[ptr.Path] {
+				seen[ptr.Path] = true
 				t.Pointers = append(t.Pointers, ptr)
 			}
 		}
 		for _, c := range p.Copies {
-			if !pointers[c.Path] {
-				pointers[c.Path] = true
+			if !seen[c.Path] {
+				seen[c.Path] = true
 				t.Copies = append(t.Copies, c)
 			}
 		}
 	}
-	return byPath
+	all := t.merge(parts)
+	for _, c := range t.Copies {
+		if e := all[c.Of]; byPath[c.Of] == nil && e != nil && e.Type == commit.TypeFile {
+			if t.Abroad == nil {
+				t.Abroad = map[string]*Entry{}
+			}
+			t.Abroad[c.Of] = e
+		}
+	}
 }
 
 // addImplied adds the directories that entries lie in and no manifest lists.
