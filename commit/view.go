@@ -191,28 +191,34 @@ func (s *Store) DrawAttempt(ctx context.Context, choose func(v *View, number int
 		if err != nil {
 			return Attempt{}, err
 		}
-		number := s.next(v.Last)
-		a, err := choose(v, number)
-		if err != nil {
-			return Attempt{}, err
-		}
-		s.fill(&a, number)
-		other, err := save(ctx, s, keyAttempt(number), &a, maxSmall)
-		if other != nil {
-			continue
-		}
-		if err != nil {
-			return Attempt{}, fmt.Errorf("attempt %d: %w", number, err)
-		}
-		lost, err := s.newlyLost(ctx, v, a.Base)
-		if err != nil {
-			return Attempt{}, fmt.Errorf("attempt %d: %w", number, err)
-		}
-		if !lost {
-			return a, nil
+		if a, drawn, err := s.drawOnce(ctx, v, choose); drawn || err != nil {
+			return a, err
 		}
 	}
 	return Attempt{}, fmt.Errorf("run %s: %w: no attempt could be drawn in %d tries", s.run, ErrConflict, maxDraws)
+}
+
+// drawOnce tries to draw the number after the last of v. False without an
+// error: another took it, or the base was lost meanwhile.
+func (s *Store) drawOnce(ctx context.Context, v *View, choose func(v *View, number int) (Attempt, error)) (Attempt, bool, error) {
+	number := s.next(v.Last)
+	a, err := choose(v, number)
+	if err != nil {
+		return Attempt{}, false, err
+	}
+	s.fill(&a, number)
+	other, err := save(ctx, s, keyAttempt(number), &a, maxSmall)
+	if other != nil {
+		return Attempt{}, false, nil
+	}
+	if err != nil {
+		return Attempt{}, false, fmt.Errorf("attempt %d: %w", number, err)
+	}
+	lost, err := s.newlyLost(ctx, v, a.Base)
+	if err != nil {
+		return Attempt{}, false, fmt.Errorf("attempt %d: %w", number, err)
+	}
+	return a, !lost, nil
 }
 
 // next returns the number to draw after last. On a store where
