@@ -1,22 +1,15 @@
 package syncer
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
-	"slices"
-
-	"github.com/zeebo/blake3"
 
 	"github.com/ckptsync/ckptsync/blob"
 	"github.com/ckptsync/ckptsync/commit"
 	"github.com/ckptsync/ckptsync/sync/layout"
-	"github.com/ckptsync/ckptsync/sync/tree"
 )
 
 // attach makes sure that this engine has an attempt to publish under, and
@@ -40,6 +33,9 @@ func (e *Engine) attach(ctx context.Context) error {
 	if err != nil {
 		return storeError(err)
 	}
+	if err := e.leaveOtherStart(); err != nil {
+		return err
+	}
 	if e.st != nil && !e.ours(v) {
 		aside, err := moveAside(filepath.Join(e.cfg.StateDir, attemptName))
 		if err != nil {
@@ -54,6 +50,9 @@ func (e *Engine) attach(ctx context.Context) error {
 		if err := e.drawUndeclared(ctx, v); err != nil {
 			return err
 		}
+	}
+	if err := e.keepClaim(ctx); err != nil {
+		return err
 	}
 	if err := e.learn(ctx, v); err != nil {
 		return err
@@ -77,6 +76,9 @@ func (e *Engine) ours(v *commit.View) bool {
 }
 
 func (e *Engine) drawUndeclared(ctx context.Context, v *commit.View) error {
+	if e.cfg.Nodes > 1 {
+		return e.joinUndeclared(ctx)
+	}
 	base, rank, err := e.findBase(ctx, v)
 	if err != nil {
 		return err
@@ -93,7 +95,7 @@ func (e *Engine) drawUndeclared(ctx context.Context, v *commit.View) error {
 	if err != nil {
 		return err
 	}
-	return e.adopt(a, born)
+	return e.adopt(a, 0, born)
 }
 
 // anyPrint stands for the fingerprint of a step that could not be looked at
@@ -123,12 +125,21 @@ func (e *Engine) born(which func(layout.Step) bool) (map[string]string, error) {
 	return born, nil
 }
 
-// adopt makes a drawn attempt the local state.
-func (e *Engine) adopt(a commit.Attempt, born map[string]string) error {
+// adopt makes a drawn attempt the local state, and of several nodes also this
+// node's claim on it.
+func (e *Engine) adopt(a commit.Attempt, claim int, born map[string]string) error {
 	st := &state{
 		Run: e.store.Run(), Store: e.cfg.StoreURL, Attempt: a.Attempt, Token: a.Token,
 		Declared: a.Declared, Base: a.Base, Born: born,
 	}
+	if e.cfg.Nodes > 1 {
+		st.Node, st.Claim, st.Nodes, st.Join = e.cfg.Node, claim, e.cfg.Nodes, e.cfg.Join
+	}
+	return e.setState(st)
+}
+
+// setState makes st the local state, durably.
+func (e *Engine) setState(st *state) error {
 	if err := st.save(e.cfg.StateDir); err != nil {
 		return fmt.Errorf("save state: %w", err)
 	}
@@ -181,120 +192,6 @@ func dropOld(dir string) error {
 	return os.Remove(dir)
 }
 
-// findBase is the best commit that is on this disk byte for byte: by the rank
-// of its attempt, step, attempt and revision.
-func (e *Engine) findBase(ctx context.Context, v *commit.View) (*commit.ID, int, error) {
-	rank := map[int]int{}
-	for _, a := range v.Attempts {
-		rank[a.Attempt] = a.Rank
-	}
-	cs := slices.Clone(v.Commits)
-	slices.SortFunc(cs, func(a, b commit.Commit) int {
-		return cmp.Or(cmp.Compare(rank[b.Attempt], rank[a.Attempt]), cmp.Compare(b.Step, a.Step),
-			cmp.Compare(b.Attempt, a.Attempt), cmp.Compare(b.Revision, a.Revision))
-	})
-	local := map[int64]bool{}
-	steps, err := e.find()
-	if err != nil {
-		return nil, 0, err
-	}
-	for _, s := range steps {
-		local[s.Number] = true
-	}
-	for _, c := range cs {
-		if !local[c.Step] {
-			continue
-		}
-		same, err := e.onDisk(ctx, c.ID)
-		if err != nil {
-			return nil, 0, err
-		}
-		if same {
-			return &c.ID, rank[c.Attempt], nil
-		}
-	}
-	return nil, 0, nil
-}
-
-// manifest loads the single part of a commit. Nil without error: there is
-// none that could be compared.
-func (e *Engine) manifest(ctx context.Context, id commit.ID) (*commit.Manifest, error) {
-	_, parts, err := e.store.Load(ctx, id)
-	switch {
-	case err == nil && len(parts) == 1:
-		return parts[0], nil
-	case err != nil && (blob.Ambiguous(err) || errors.Is(err, blob.ErrDenied)):
-		return nil, storeError(err)
-	}
-	return nil, nil
-}
-
-// sameContent compares a local step with a manifest: the manifest's entries
-// must be there with the same types, targets and digests. Further local
-// entries must be ones that would not be committed either; links and
-// directories count, times and modes do not.
-func (e *Engine) sameContent(ctx context.Context, m *commit.Manifest, t *tree.Tree) (bool, error) {
-	there := make(map[string]tree.Entry, len(t.Entries))
-	for _, le := range t.Entries {
-		there[le.Path] = le
-	}
-	for _, f := range m.Files { // cheap first: no byte is read if a size differs
-		le, ok := there[f.Path]
-		if !ok || le.Type != f.Type || le.Target != f.Target || (f.Type == commit.TypeFile && le.Size != f.Size) {
-			return false, nil
-		}
-		delete(there, f.Path)
-	}
-	for _, le := range there {
-		if le.Type == commit.TypeFile && !e.skips(m, t.Rel(le.Path)) {
-			return false, nil
-		}
-	}
-	for i := range m.Files {
-		f := &m.Files[i]
-		if f.Type != commit.TypeFile {
-			continue
-		}
-		same, err := hasDigests(ctx, filepath.Join(e.cfg.Root, filepath.FromSlash(f.Path)), f)
-		if err != nil || !same {
-			return false, err
-		}
-	}
-	return true, nil
-}
-
-// skips reports whether the layout that made m would leave rel out.
-func (e *Engine) skips(m *commit.Manifest, rel string) bool {
-	l := e.layouts[m.Layout]
-	if l == nil {
-		return false
-	}
-	v, err := l.Judge(e.fsys(), stepOf(m))
-	return err == nil && skipper(v.Skip)(rel)
-}
-
-// hasDigests reads a local file and compares it chunk by chunk. A file that
-// cannot be read is not the same.
-func hasDigests(ctx context.Context, path string, f *commit.File) (bool, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return false, nil //nolint:nilerr // see above
-	}
-	defer file.Close()
-	for i, want := range f.Digest {
-		if ctx.Err() != nil {
-			return false, context.Cause(ctx)
-		}
-		off := int64(i) * f.Chunk
-		h := blake3.New()
-		n, err := io.Copy(h, io.NewSectionReader(file, off, min(f.Chunk, f.Size-off)))
-		if err != nil || n != min(f.Chunk, f.Size-off) || !bytes.Equal(h.Sum(nil), want[:]) {
-			return false, nil //nolint:nilerr // see above
-		}
-	}
-	return true, nil
-}
-
 // learn finds out which revisions of this attempt are taken, and finishes what
 // a process before this one had sealed: a part manifest of a single-node
 // attempt passed R3 when it was written, so its marker may be written now,
@@ -318,7 +215,7 @@ func (e *Engine) learn(ctx context.Context, v *commit.View) error {
 			continue
 		}
 		e.used(p.ID)
-		if committed[p.ID] || v.Retired[p.ID] {
+		if committed[p.ID] || v.Retired[p.ID] || e.st.nodes() > 1 {
 			continue
 		}
 		if err := e.finish(ctx, p.ID); err != nil {

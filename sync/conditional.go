@@ -46,6 +46,9 @@ func (e *Engine) conditional(ctx context.Context) error {
 		p = probed{Store: e.cfg.StoreURL, Works: r.Verdict == blob.ProbeWorks, Details: r.Details, At: e.cfg.now()}
 		e.saveProbe(p)
 	}
+	if !p.Works && e.cfg.Nodes > 1 {
+		return &NodesError{fmt.Sprintf("the store has no create-if-absent (%s), and several nodes cannot commit a step together without it: use another store, or one writer on a shared directory", p.Details)}
+	}
 	e.probed = true
 	if p.Works {
 		return nil

@@ -27,6 +27,14 @@ type Config struct {
 	Bucket   blob.Bucket // at the store prefix, with its decorators
 	StoreURL string      // identity of the store, for the state directory; without secrets
 
+	// Several nodes that each save a part of a step (protocol R4, R7): how many
+	// they are, which of them this is, 0 … Nodes-1, and what names this start
+	// of the job to all of them alike. Nodes is 1 if it is 0; then there is no
+	// Join.
+	Nodes int
+	Node  int
+	Join  string
+
 	Layouts []layout.Layout // that may claim a step; default layout.Builtins()
 	// Settle, if not nil, replaces every layout's own settle time.
 	Settle *time.Duration
@@ -73,6 +81,9 @@ func (c *Config) setDefaults() error {
 	}
 	c.Root = root
 	if c.StateDir, err = StateDir(c.Root, c.StateDir); err != nil {
+		return err
+	}
+	if err := c.checkNodes(); err != nil {
 		return err
 	}
 	if len(c.Layouts) == 0 {

@@ -2,9 +2,11 @@ package syncer
 
 import (
 	"context"
+	"slices"
 
 	"github.com/ckptsync/ckptsync/commit"
 	"github.com/ckptsync/ckptsync/sync/layout"
+	"github.com/ckptsync/ckptsync/sync/tree"
 )
 
 // findCopies finds the steps on this disk that are copies of what other
@@ -53,36 +55,32 @@ func (e *Engine) copyOf(ctx context.Context, s layout.Step, id commit.ID) (strin
 	if err != nil || e.st.Born[s.Name] == t.Fingerprint() {
 		return "", nil //nolint:nilerr // what cannot be looked at is no copy; and what was born before is passed over anyhow
 	}
-	m, err := e.manifest(ctx, id)
-	if err != nil || m == nil || m.Name != s.Name {
+	parts, err := e.parts(ctx, id)
+	if err != nil || len(parts) == 0 || parts[0].Name != s.Name || !sameTimes(parts, t) {
 		return "", err
 	}
-	times := make(map[string]int64, len(t.Entries))
-	for _, le := range t.Entries {
-		times[le.Path] = le.Mod
-	}
-	for i := range m.Files {
-		if f := &m.Files[i]; f.Type == commit.TypeFile && times[f.Path] != f.MTime {
-			return "", nil
-		}
-	}
-	same, err := e.sameContent(ctx, m, t)
+	same, err := e.samePart(ctx, parts, t)
 	if err != nil || !same {
 		return "", err
 	}
 	return t.Fingerprint(), nil
 }
 
-// onDisk reports whether a single-node commit is under the root with the same
-// content, by digest. A commit that cannot be understood is on no disk.
-func (e *Engine) onDisk(ctx context.Context, id commit.ID) (bool, error) {
-	m, err := e.manifest(ctx, id)
-	if err != nil || m == nil {
-		return false, err
+// sameTimes reports whether the files of a local step have the times that a
+// commit's have, of which several nodes may have saved one path.
+func sameTimes(parts []*commit.Manifest, t *tree.Tree) bool {
+	times := map[string][]int64{}
+	for _, m := range parts {
+		for i := range m.Files {
+			if f := &m.Files[i]; f.Type == commit.TypeFile {
+				times[f.Path] = append(times[f.Path], f.MTime)
+			}
+		}
 	}
-	t, err := e.cfg.capture(e.cfg.Root, m.Name, nil)
-	if err != nil {
-		return false, nil //nolint:nilerr // what cannot be looked at is not there
+	for _, le := range t.Entries {
+		if of := times[le.Path]; len(of) > 0 && !slices.Contains(of, le.Mod) {
+			return false
+		}
 	}
-	return e.sameContent(ctx, m, t)
+	return true
 }

@@ -210,7 +210,7 @@ func (s *sender) key(path string) string {
 		s.a.token, s.a.used = commit.NewToken(), map[string]bool{}
 	}
 	s.a.used[path] = true
-	return s.e.store.Key(s.e.store.DataKey(s.id, node, s.a.token, path))
+	return s.e.store.Key(s.e.store.DataKey(s.id, s.e.cfg.Node, s.a.token, path))
 }
 
 // known is what the file may be, of the lender's.

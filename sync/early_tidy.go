@@ -108,7 +108,7 @@ func (e *Engine) discardAll(ctx, stop context.Context, trash []record, n *names)
 			continue
 		}
 		o, ok := commit.ParseKey(r.Object)
-		if !ok || o.Kind != commit.KindData || o.Node != node {
+		if !ok || o.Kind != commit.KindData || o.Node != e.st.Node {
 			continue
 		}
 		names, err := n.since(ctx, o.ID)

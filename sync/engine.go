@@ -144,6 +144,9 @@ func (e *Engine) open() error {
 		if st.Store != e.cfg.StoreURL {
 			return &MismatchError{e.cfg.StateDir, "store", st.Store, e.cfg.StoreURL}
 		}
+		if err := e.sameNode(st); err != nil {
+			return err
+		}
 		e.st = st
 		if err := e.dropJournals(); err != nil {
 			return err

@@ -17,9 +17,6 @@ import (
 	"github.com/ckptsync/ckptsync/sync/upload"
 )
 
-// node is this host's number among the machines of the attempt.
-const node = 0
-
 // unchanged is the last pass of R3: the held files are those that were read,
 // and the names still lead to them, or are gone. A step that is being deleted
 // is still whole in its hold; one that has any new or other file is not what

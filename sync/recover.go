@@ -290,7 +290,7 @@ func (e *Engine) begin(a commit.Attempt) error {
 	e.lives = map[string]*life{}
 	e.mu.Unlock()
 	e.attached = false
-	return e.adopt(a, born)
+	return e.adopt(a, 0, born)
 }
 
 // lend tells the journal of the new attempt where the restored files are in

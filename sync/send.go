@@ -47,7 +47,7 @@ func (e *Engine) upload(ctx context.Context, l *life) ([]commit.File, error) {
 			continue
 		}
 		f.Chunk = commit.ChunkSize(f.Size)
-		f.Object = e.store.DataKey(id, node, token, f.Path)
+		f.Object = e.store.DataKey(id, e.st.Node, token, f.Path)
 		u := e.uploadFile(j, l, f, t.Ident)
 		if u.UploadID == "" && u.Known == nil {
 			u.Known = known.known(e.store, l.tree.Rel(f.Path), f)

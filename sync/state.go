@@ -37,10 +37,15 @@ type state struct {
 	Base     *commit.ID `json:"base,omitempty"`
 	Node     int        `json:"node"`
 	Claim    int        `json:"claim"`
+	Nodes    int        `json:"nodes,omitempty"` // absent: one node, which makes no claim
+	Join     string     `json:"join,omitempty"`  // several nodes only
 	// Born are the steps that were on the disk when the attempt was declared,
 	// by name, with their fingerprints: they are no steps of it (R7).
 	Born map[string]string `json:"born,omitempty"`
 }
+
+// nodes is how many nodes the attempt has.
+func (st *state) nodes() int { return max(st.Nodes, 1) }
 
 // loadState reads the state. A missing one is nil. One that cannot be read is
 // moved aside, and aside says where.
