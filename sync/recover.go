@@ -252,13 +252,8 @@ func (e *Engine) putAside(o RestoreOptions, res Restored) ([]restore.Moved, erro
 		if !res.Nothing && (s.Number <= res.ID.Step || s.Name == res.Name) {
 			continue
 		}
-		v, err := e.layouts[s.Layout].Judge(e.fsys(), s)
-		switch {
-		case err != nil || len(v.Reasons) > 0:
-			why := "it cannot be looked at"
-			if err == nil {
-				why = v.Reasons[0]
-			}
+		switch why := e.unproven(s); {
+		case why != "":
 			e.notice(s.Name, "is newer than what was restored and not complete ("+why+"): moved into quarantine")
 			aside = append(aside, s.Name)
 		case older && !res.Nothing:
@@ -272,6 +267,20 @@ func (e *Engine) putAside(o RestoreOptions, res Restored) ([]restore.Moved, erro
 		return nil, nil
 	}
 	return restore.Quarantine(e.cfg.Root, e.cfg.StateDir, aside...)
+}
+
+// unproven says why a local step cannot be told to be whole; empty: it can.
+func (e *Engine) unproven(s layout.Step) string {
+	v, err := e.layouts[s.Layout].Judge(e.fsys(), s)
+	switch {
+	case err != nil:
+		return "it cannot be looked at"
+	case len(v.Reasons) > 0:
+		return v.Reasons[0]
+	case len(v.Voided) > 0 && !e.cfg.TrustOrder:
+		return voidedReason(&v)
+	}
+	return ""
 }
 
 // begin makes the declared attempt this host's: the steps that are on the disk

@@ -138,6 +138,23 @@ func TestRestorePutsTornNewerStepsAside(t *testing.T) {
 	}
 }
 
+// A step that was being saved again when its trainer died has all its files, and
+// evidence of the save before.
+func TestRestorePutsHalfRewrittenStepsAside(t *testing.T) {
+	w := newWorld(t)
+	w.step(100)
+	w.push()
+	dir := w.step(200)
+	later := time.Now()
+	if err := os.Chtimes(filepath.Join(dir, "model.safetensors"), later, later); err != nil {
+		t.Fatal(err)
+	}
+	res := w.restore(RestoreOptions{})
+	if res.ID != id(100, 1, 0) || len(res.Aside) != 1 || res.Aside[0].Name != "checkpoint-200" {
+		t.Errorf("restored %v, aside %+v", res.ID, res.Aside)
+	}
+}
+
 func TestRestoreOfNothing(t *testing.T) {
 	w := newWorld(t)
 	_, err := w.tryRestore(RestoreOptions{})
