@@ -93,11 +93,16 @@ type commitJSON struct {
 // list reads the run's commits: those that a restore may take, best first, and
 // with all the others too, the newest first.
 func (r *openedRun) list(ctx context.Context, all bool) (*listJSON, error) {
-	out := &listJSON{Run: r.Run(), Commits: []commitJSON{}}
 	v, err := r.View(ctx)
 	if err != nil {
 		return nil, err
 	}
+	return r.listOf(ctx, v, all)
+}
+
+// listOf is list of what was listed already.
+func (r *openedRun) listOf(ctx context.Context, v *commit.View, all bool) (*listJSON, error) {
+	out := &listJSON{Run: r.Run(), Commits: []commitJSON{}}
 	if id, ok := v.Head(); ok {
 		out.Head = &headJSON{id.Step, id.Attempt, id.Revision}
 	}

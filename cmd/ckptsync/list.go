@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"strconv"
 
@@ -23,13 +25,20 @@ type listJSON struct {
 	Run     string       `json:"run"`
 	Head    *headJSON    `json:"head"`
 	Commits []commitJSON `json:"commits"`
+
+	// With --all.
+	Attempts   []attemptJSON    `json:"attempts,omitempty"`
+	Unfinished []unfinishedJSON `json:"unfinished,omitempty"`
 }
 
 func (a *app) listCmd() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "list",
-		Short:   "List the run's commits, the head first",
-		Long:    "List what a restore may bring back, best first; --all also shows the commits that it would not, with the reason.",
+		Use:   "list",
+		Short: "List the run's commits, the head first",
+		Long: `List what a restore may bring back, best first. --all also shows the commits that
+it would not, with the reason; the attempts, each below the one whose commit it
+began from; and the steps that some nodes have sealed and that are not committed,
+with the nodes that are awaited.`,
 		GroupID: "look",
 		Args:    cobra.NoArgs,
 	}
@@ -54,16 +63,29 @@ func (a *app) listCmd() *cobra.Command {
 			}
 			return err
 		}
-		l, err := st.list(cmd.Context(), *all)
+		l, err := st.listWithHistory(cmd.Context(), *all)
 		if err != nil {
 			return err
 		}
 		if *asJSON {
 			return a.term.JSON(l)
 		}
-		return a.printList(l, *all)
+		return errors.Join(a.printList(l, *all), a.printHistory(l))
 	}
 	return cmd
+}
+
+// listWithHistory is list and, with all, what lies behind the commits.
+func (r *openedRun) listWithHistory(ctx context.Context, all bool) (*listJSON, error) {
+	v, err := r.View(ctx)
+	if err != nil {
+		return nil, err
+	}
+	l, err := r.listOf(ctx, v, all)
+	if err == nil && all {
+		err = r.addHistory(ctx, v, l)
+	}
+	return l, err
 }
 
 func (a *app) printList(l *listJSON, all bool) error {

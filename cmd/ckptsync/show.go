@@ -20,15 +20,17 @@ import (
 type showJSON struct {
 	Run string `json:"run"`
 	commitJSON
-	Missing   []string      `json:"missing"`   // what exact resume lacks
-	Warnings  []string      `json:"warnings"`  // of the layout
-	Evidence  []string      `json:"evidence"`  // the files that prove the step complete
-	Lineage   []headJSON    `json:"lineage"`   // the commits that its attempt goes back to, newest first
-	Locations []string      `json:"locations"` // where its data is, for other tools
-	Nodes     []showNode    `json:"nodes"`
-	Pointers  []showPointer `json:"pointers"`
-	Copies    []commit.Copy `json:"copies,omitempty"` // files beside the step that are copies of files of it
-	Entries   []showEntry   `json:"entries"`
+	Missing   []string       `json:"missing"`   // what exact resume lacks
+	Warnings  []string       `json:"warnings"`  // of the layout
+	Evidence  []string       `json:"evidence"`  // the files that prove the step complete
+	Lineage   []headJSON     `json:"lineage"`   // the commits that its attempt goes back to, newest first
+	Attempts  []attemptJSON  `json:"attempts"`  // that training went through to this commit, the first start first
+	Locations []string       `json:"locations"` // where its data is, for other tools
+	Nodes     []showNode     `json:"nodes"`
+	Pointers  []showPointer  `json:"pointers"`
+	Copies    []commit.Copy  `json:"copies,omitempty"`    // files beside the step that are copies of files of it
+	Entries   []showEntry    `json:"entries"`             // of what the nodes saved differently the lowest node's version
+	Differing []showVersions `json:"differing,omitempty"` // the paths that the nodes saved differently, with all versions
 }
 
 type showNode struct {
@@ -147,7 +149,9 @@ func (r *openedRun) show(ctx context.Context, v *commit.View, id commit.ID) (*sh
 		out.BorrowedFrom = borrowedFrom(e.Object, id)
 		s.Entries = append(s.Entries, out)
 	}
-	return s, nil
+	s.Differing = r.versions(parts)
+	s.Attempts, err = r.attempts(ctx, v, chain(v, id.Attempt))
+	return s, err
 }
 
 func (r *openedRun) entry(e commit.Entry) showEntry {
@@ -226,15 +230,16 @@ func (a *app) printShow(s *showJSON) error {
 	for _, l := range s.Lineage {
 		facts = append(facts, [2]string{"based on", commit.ID{Step: l.Step, Attempt: l.Attempt, Revision: l.Revision}.String()})
 	}
-	for _, n := range s.Nodes {
-		facts = append(facts, [2]string{"node", fmt.Sprintf("%d on %s, sealed %s", n.Node, n.Host, term.When(n.Sealed.Time))})
-	}
+	facts = append(facts, s.nodeFacts()...)
 	for _, l := range s.Locations {
 		facts = append(facts, [2]string{"data", l})
 	}
 	facts = append(facts, s.borrowed()...)
 	if err := a.term.Printf(term.Bold, "%s of run %s", s.Name, s.Run); err != nil {
 		return err
+	}
+	for i, g := range graph(s.Attempts) {
+		facts = append(facts, [2]string{map[bool]string{true: "attempts"}[i == 0], g})
 	}
 	for _, f := range facts {
 		if f[1] == "" {
