@@ -229,19 +229,32 @@ func (s *Store) PutVote(ctx context.Context, v *Vote) error {
 	return nil
 }
 
+// Voters lists the votes on a commit, by node and claim. It reads no object.
+func (s *Store) Voters(ctx context.Context, id ID) ([]PartKey, error) {
+	return s.listParts(ctx, "votes/"+id.String()+"/", KindVote)
+}
+
+// Vote reads one vote on a commit.
+func (s *Store) Vote(ctx context.Context, id ID, node, claim int) (*Vote, error) {
+	key := keyVote(id, node, claim)
+	v, err := load[Vote](ctx, s, key, FormatVote, maxList)
+	if err != nil {
+		return nil, fmt.Errorf("vote of node %d on commit %s: %w", node, id, err)
+	}
+	if v.ID != id || v.Node != node || v.Claim != claim {
+		return nil, s.misnamed(key, fmt.Sprintf("the vote of node %d, claim %d, on commit %s", v.Node, v.Claim, v.ID))
+	}
+	return v, nil
+}
+
 // Votes reads all votes on a commit, by node and claim.
 func (s *Store) Votes(ctx context.Context, id ID) ([]*Vote, error) {
-	keys, err := s.listParts(ctx, "votes/"+id.String()+"/", KindVote)
+	keys, err := s.Voters(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	return readAll(ctx, keys, func(ctx context.Context, k PartKey) (*Vote, error) {
-		key := keyVote(id, k.Node, k.Claim)
-		v, err := load[Vote](ctx, s, key, FormatVote, maxList)
-		if err == nil && (v.ID != id || v.Node != k.Node || v.Claim != k.Claim) {
-			err = s.misnamed(key, fmt.Sprintf("the vote of node %d, claim %d, on commit %s", v.Node, v.Claim, v.ID))
-		}
-		return v, err
+		return s.Vote(ctx, id, k.Node, k.Claim)
 	})
 }
 
