@@ -210,6 +210,11 @@ func (e *Engine) learn(ctx context.Context, v *commit.View) error {
 	if err != nil {
 		return storeError(err)
 	}
+	if n := e.st.nodes(); n > 1 {
+		if err := e.finishVoted(ctx, v, parts, e.st.Attempt, n); err != nil {
+			return err
+		}
+	}
 	for _, p := range parts {
 		if p.Attempt != e.st.Attempt || p.Node != e.st.Node {
 			continue

@@ -83,7 +83,7 @@ func (e *Engine) lending(ctx context.Context) (*lender, error) {
 	if e.lender == nil || e.lender.m != nil {
 		return e.lender, nil
 	}
-	m, err := e.manifest(ctx, e.lender.id)
+	m, err := e.ownPart(ctx, e.lender.id)
 	if err != nil {
 		return nil, err
 	}

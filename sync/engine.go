@@ -93,6 +93,11 @@ type life struct {
 	proven string    // fingerprint under which more than quiet time proves it complete
 
 	sent, reused int64 // bytes told of; see tally
+
+	// Of a step of several nodes (parts.go).
+	part  *part
+	as    string // the layout that the leading node judged it by, if not this node's
+	waits bool   // for other nodes, until retry
 }
 
 // New opens the state directory, under its lock, and takes up what an earlier
@@ -221,7 +226,7 @@ func (e *Engine) judged(l *life) bool {
 			e.notice(l.step.Name, w)
 		}
 	}
-	if len(l.verdict.Reasons) > 0 {
+	if len(l.verdict.Reasons) > 0 && !(e.cfg.Nodes > 1 && l.verdict.Partial()) {
 		e.enter(l, Incomplete, l.verdict.Reasons...)
 		return false
 	}
@@ -295,6 +300,9 @@ func (e *Engine) publish(ctx context.Context, l *life) error {
 	if same, err := e.unchanged(l); err != nil || !same {
 		return errors.Join(err, e.again(l))
 	}
+	if e.joint() {
+		return e.turn(ctx, l)
+	}
 	if id, ok, err := e.committedAlready(ctx, l); err != nil || ok {
 		return e.commit(ctx, l, id, false, err)
 	}
@@ -360,7 +368,7 @@ func (e *Engine) remark(ctx context.Context, l *life, id commit.ID) {
 // again sends a step that changed back to Seen: its quiet time starts anew.
 func (e *Engine) again(l *life) error {
 	e.mu.Lock()
-	l.verdict, l.print, l.cause = nil, "", nil
+	l.verdict, l.print, l.cause, l.waits = nil, "", nil, false
 	e.mu.Unlock()
 	if l.stage != Vanished {
 		e.enter(l, Seen)

@@ -36,6 +36,8 @@ type journal struct {
 	parts map[string]map[int]record // by upload id, then part number
 	done  record                    // the last commit, if any
 
+	stamps map[string]record // see part.under
+
 	// early says that it is one of what is sent ahead (early_journal.go), and
 	// trash is what was sent in vain: objects and uploads that nothing names.
 	early bool
@@ -44,7 +46,7 @@ type journal struct {
 
 // record is one line. Kind says which fields count.
 type record struct {
-	Kind string `json:"k"` // file, upload, part, done, trash
+	Kind string `json:"k"` // file, upload, part, done, trash, stamp
 	// of a file, or of an upload in parts
 	Path   string          `json:"path,omitempty"` // as jsonPath spells it
 	Ident  *tree.Ident     `json:"ident,omitempty"`
@@ -62,6 +64,9 @@ type record struct {
 	ID          *commit.ID `json:"id,omitempty"`
 	Fingerprint string     `json:"fp,omitempty"`
 	Evidence    []string   `json:"evidence,omitempty"`
+	// of a stamp of another node's evidence, when it was first seen; Digest is
+	// that of what it vouches for here
+	Stamp string `json:"stamp,omitempty"`
 }
 
 // openJournal reads the journal of a step, if there is one. One that is not a
@@ -162,6 +167,11 @@ func (j *journal) apply(r record) {
 		}
 	case "done":
 		j.done = r
+	case "stamp":
+		if j.stamps == nil {
+			j.stamps = map[string]record{}
+		}
+		j.stamps[r.Stamp] = r
 	}
 }
 
@@ -213,6 +223,9 @@ func (j *journal) all() []record {
 		for _, p := range j.parts[r.Upload] {
 			rs = append(rs, p)
 		}
+	}
+	for _, r := range j.stamps {
+		rs = append(rs, r)
 	}
 	if j.done.ID != nil {
 		rs = append(rs, j.done)

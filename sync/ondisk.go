@@ -144,6 +144,23 @@ func (e *Engine) manifest(ctx context.Context, id commit.ID) (*commit.Manifest, 
 	return parts[0], nil
 }
 
+// ownPart loads this node's part of a commit of as many nodes as this attempt
+// has. Nil without error: there is none that could be used.
+func (e *Engine) ownPart(ctx context.Context, id commit.ID) (*commit.Manifest, error) {
+	marker, err := e.store.Marker(ctx, id)
+	var m *commit.Manifest
+	if err == nil && len(marker.Parts) == e.st.nodes() {
+		m, err = e.store.Manifest(ctx, marker, marker.Parts[e.st.Node])
+	}
+	if err != nil && (blob.Ambiguous(err) || errors.Is(err, blob.ErrDenied)) {
+		return nil, storeError(err)
+	}
+	if err != nil {
+		return nil, nil //nolint:nilerr // it is gone, or damaged
+	}
+	return m, nil
+}
+
 // parts loads the parts of a commit, in node order. None without error: the
 // commit cannot be understood, or is gone.
 func (e *Engine) parts(ctx context.Context, id commit.ID) ([]*commit.Manifest, error) {
@@ -151,7 +168,7 @@ func (e *Engine) parts(ctx context.Context, id commit.ID) ([]*commit.Manifest, e
 	switch {
 	case err == nil:
 		return parts, nil
-	case err != nil && (blob.Ambiguous(err) || errors.Is(err, blob.ErrDenied)):
+	case blob.Ambiguous(err) || errors.Is(err, blob.ErrDenied):
 		return nil, storeError(err)
 	}
 	return nil, nil

@@ -54,7 +54,9 @@ func (e *Engine) Push(ctx context.Context) ([]Outcome, error) {
 		}
 		if l := e.next(func(l *life) bool { return p.tried[l] < maxChanges }); l != nil {
 			err := e.timed(ctx, l, moved)
-			if p.tried[l]++; l.stage != Seen {
+			if p.tried[l]++; l.waits {
+				p.tried[l]--
+			} else if l.stage != Seen {
 				p.tried[l] = maxChanges
 			} else if p.tried[l] == maxChanges {
 				e.enter(l, Failed, "it keeps changing while it is read")
@@ -86,6 +88,8 @@ func (e *Engine) Push(ctx context.Context) ([]Outcome, error) {
 const (
 	maxChanges  = 5  // how often a step may change while it is read
 	maxPatience = 10 // settle times that one may take to settle
+	// maxJointPatience is how long it is waited for other nodes.
+	maxJointPatience = 10 * time.Minute
 )
 
 // pass is what one Push remembers of the steps.
@@ -102,6 +106,9 @@ func (p *pass) patient(e *Engine) func(*life) bool {
 		if !ok {
 			p.settling[l], since = now, now
 		}
+		if l.waits {
+			return now.Sub(since) < maxJointPatience
+		}
 		return now.Sub(since) < maxPatience*max(e.settleTime(l.verdict), time.Second)
 	}
 }
@@ -112,7 +119,7 @@ func (e *Engine) next(may func(*life) bool) *life {
 	defer e.mu.Unlock()
 	var best *life
 	for _, l := range e.lives {
-		if l.hold == nil || l.retry.After(e.cfg.now()) && l.stage == Failed || !may(l) {
+		if l.hold == nil || l.retry.After(e.cfg.now()) && (l.stage == Failed || l.waits) || !may(l) {
 			continue
 		}
 		if best == nil || l.step.Number > best.step.Number {
@@ -129,11 +136,13 @@ func (e *Engine) untilSettled(waitFor func(*life) bool) time.Duration {
 	defer e.mu.Unlock()
 	wait := time.Duration(-1)
 	for _, l := range e.lives {
-		if l.stage != Settling && l.stage != Seen || !waitFor(l) {
+		if l.stage != Settling && l.stage != Seen && !l.waits || !waitFor(l) {
 			continue
 		}
 		left := 100 * time.Millisecond // seen while it was changing: look again soon
-		if l.stage == Settling {
+		if l.waits {
+			left = max(l.retry.Sub(e.cfg.now()), time.Millisecond)
+		} else if l.stage == Settling {
 			left = max(e.settleTime(l.verdict)-e.cfg.now().Sub(l.since), time.Millisecond)
 		}
 		if wait < 0 || left < wait {
@@ -200,12 +209,33 @@ func (e *Engine) publishLoop(ctx, work context.Context, kick <-chan struct{}) er
 		}
 		e.sendAhead(ctx)
 		e.tidy(ctx)
+		var turn <-chan time.Time
+		if d := e.untilTurn(); d >= 0 {
+			turn = e.cfg.after(d)
+		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-kick:
+		case <-turn:
 		}
 	}
+}
+
+// untilTurn is how long until the first step that waits for other nodes has its
+// next turn; negative if there is none.
+func (e *Engine) untilTurn() time.Duration {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	wait := time.Duration(-1)
+	for _, l := range e.lives {
+		if l.hold != nil && l.waits {
+			if left := max(l.retry.Sub(e.cfg.now()), time.Millisecond); wait < 0 || left < wait {
+				wait = left
+			}
+		}
+	}
+	return wait
 }
 
 // failed keeps a step whose publishing broke for a later try, whatever broke.

@@ -87,6 +87,9 @@ func (e *Engine) meet(steps []layout.Step) (now []*life, gone map[string]*life) 
 func (e *Engine) renumber(l *life, s layout.Step) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if l.as != "" {
+		s.Layout = l.as
+	}
 	if l.hold == nil && l.step != s {
 		l.step, l.verdict = s, nil
 	}
@@ -278,6 +281,9 @@ func (e *Engine) settleTime(v *layout.Verdict) time.Duration {
 	if v == nil {
 		return layout.DefaultSettle
 	}
+	if e.cfg.Nodes > 1 && v.Partial() && len(v.Evidence) == 0 {
+		return layout.DefaultSettle // the node that has the evidence sees to it that it is good enough
+	}
 	return v.Settle
 }
 
@@ -364,7 +370,7 @@ func (e *Engine) boundHolds() error {
 	e.mu.Lock()
 	var orphans []*life
 	for _, l := range e.lives {
-		if l.hold == nil || l.stage != Held {
+		if l.hold == nil || l.stage != Held && !l.waits {
 			continue
 		}
 		if _, err := os.Lstat(filepath.Join(e.cfg.Root, filepath.FromSlash(l.step.Name))); errors.Is(err, fs.ErrNotExist) {

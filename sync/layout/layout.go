@@ -155,6 +155,9 @@ type Spec struct {
 	// Exact files make a step resume exactly when all are there; if some are
 	// missing it is weights-only. None: unknown.
 	Exact []string `yaml:"exact,omitempty" json:"exact,omitempty"`
+	// Shared files are the same on every node that saves a part of the step: where
+	// they differ the step is not committed. Globs.
+	Shared []string `yaml:"shared,omitempty" json:"shared,omitempty"`
 	// Settle is how long a step must have been quiet; 0 means DefaultSettle
 	// with a marker, DefaultWeakSettle without.
 	Settle time.Duration `yaml:"settle,omitempty" json:"settle,omitempty"`

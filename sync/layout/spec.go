@@ -67,6 +67,7 @@ func (s *Spec) validatePaths() []error {
 	all("empty", s.Empty)
 	all("late", s.Late)
 	all("ignore", s.Ignore)
+	all("shared", s.Shared)
 	all("exact", s.Exact)
 	for _, p := range s.Pointers {
 		one("pointers", p.Path, false)
