@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
@@ -50,12 +51,15 @@ const (
 type Bucket struct {
 	target
 	client *s3.Client
+	http   *watchdog // what client sends with
+	signer *v4.Signer
 	creds  *credentials
 	log    *slog.Logger
 	stall  time.Duration
 	secure bool // https
 	quirks provider
 
+	sample    atomic.Pointer[sample] // nil: the SDK makes the next request
 	sum       *ladder
 	noBatch   atomic.Bool // the store has no request that deletes many objects
 	batchCRC  atomic.Bool // such a request carries CRC32C, as MD5 is refused
@@ -169,9 +173,10 @@ func (b *Bucket) connect(cfg aws.Config, client aws.HTTPClient) error {
 	if client == nil {
 		client = cfg.HTTPClient
 	}
+	b.http, b.signer = &watchdog{next: client, limit: b.stall}, newSigner()
 	var refused error
 	b.client = s3.NewFromConfig(cfg, func(o *s3.Options) {
-		o.HTTPClient = &watchdog{next: client, limit: b.stall}
+		o.HTTPClient = b.http
 		o.Retryer = aws.NopRetryer{}
 		o.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenRequired
 		o.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired

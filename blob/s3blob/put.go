@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
@@ -87,18 +88,36 @@ func (b *Bucket) put(ctx context.Context, key string, full *string, p *payload, 
 	if opts.IfAbsent {
 		in.IfNoneMatch = aws.String("*")
 	}
-	out, err := b.client.PutObject(context.WithValue(ctx, bodyKey{}, body), in, b.options(m))
+	var out stored
+	if s := b.lean(p, m); s != nil {
+		out, err = b.putLike(ctx, s, in, body)
+	} else {
+		out, err = b.putAnew(context.WithValue(ctx, bodyKey{}, body), in, m)
+	}
 	if serr := body.end(); serr != nil {
 		return "", serr
 	}
 	if err != nil {
 		return "", err
 	}
-	b.sum.echo(crc, out.ChecksumCRC32C)
-	if etag = aws.ToString(out.ETag); etag == "" {
+	b.sum.echo(crc, out.crc)
+	if out.etag == "" {
 		return "", errNoETag
 	}
-	return etag, nil
+	return out.etag, nil
+}
+
+// putAnew lets the SDK send one object, and keeps the request as a sample.
+func (b *Bucket) putAnew(ctx context.Context, in *s3.PutObjectInput, m mode) (stored, error) {
+	began := time.Now()
+	out, err := b.client.PutObject(ctx, in, b.options(m))
+	if err != nil {
+		return stored{}, err
+	}
+	if b.sample.Load() == nil {
+		b.sample.Store(sampleOf(out.ResultMetadata, *in.Key, began))
+	}
+	return stored{etag: aws.ToString(out.ETag), crc: out.ChecksumCRC32C}, nil
 }
 
 func contentType(s string) string {
