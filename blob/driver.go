@@ -19,13 +19,19 @@ func CopySource(ctx context.Context, w io.Writer, op, key string, src Source) (c
 	if size < 0 {
 		return 0, Errorf(ErrCorrupt, op, key, "the source says that its size is %d", size)
 	}
-	buf := make([]byte, min(size, copyBlock))
+	memory, ok := src.(Bytes)
+	var buf []byte
+	if !ok {
+		buf = make([]byte, min(size, copyBlock))
+	}
 	for off := int64(0); off < size; {
 		if err := ContextError(ctx, op, key); err != nil {
 			return 0, err
 		}
 		p := buf[:min(int64(len(buf)), size-off)]
-		if n, err := src.ReadAt(p, off); n < len(p) {
+		if ok {
+			p = memory[off:min(off+copyBlock, size)]
+		} else if n, err := src.ReadAt(p, off); n < len(p) {
 			return 0, SourceError(op, key, off+int64(n), size, err)
 		}
 		crc = UpdateCRC32C(crc, p)
