@@ -328,7 +328,7 @@ func (m *meter) outcomes() []Outcome {
 		o := m.of(name)
 		files, size := 0, int64(0)
 		if l.tree != nil {
-			files, size = len(l.tree.Files()), l.tree.Bytes()
+			files, size = l.tree.Count(), l.tree.Bytes()
 		}
 		o.set(l.step.Number, l.stage, l.reasons, l.id, files, size)
 		if l.stage == Failed {

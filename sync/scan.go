@@ -296,7 +296,7 @@ func (e *Engine) asSuccessor(l *life) *layout.Verdict {
 		return nil
 	}
 	oldest, newest := t.Times()
-	return &layout.Verdict{Step: l.step, Files: len(t.Files()), Oldest: time.Unix(0, oldest), Newest: time.Unix(0, newest)}
+	return &layout.Verdict{Step: l.step, Files: t.Count(), Oldest: time.Unix(0, oldest), Newest: time.Unix(0, newest)}
 }
 
 func voidedReason(v *layout.Verdict) string {

@@ -25,7 +25,7 @@ func (e *Engine) enter(l *life, s Stage, reasons ...string) {
 	}
 	ev := StageChanged{Step: l.step.Name, Number: l.step.Number, Stage: s, Reasons: reasons, ID: l.id, Fresh: fresh}
 	if l.tree != nil {
-		ev.Files, ev.Bytes = len(l.tree.Files()), l.tree.Bytes()
+		ev.Files, ev.Bytes = l.tree.Count(), l.tree.Bytes()
 	}
 	e.mu.Unlock()
 	e.cfg.Reporter.Report(ev)

@@ -76,7 +76,7 @@ func Take(root, holds string, t *tree.Tree) (*Hold, error) {
 		return nil, err // the step is changing under us
 	}
 	h.Why = err
-	if len(t.Files()) > maxOpen {
+	if t.Count() > maxOpen {
 		h.Method = None
 		return h, nil
 	}

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/ckptsync/ckptsync/commit"
 	"github.com/ckptsync/ckptsync/sync/layout/format"
 )
@@ -64,13 +66,28 @@ func (j *judge) spoil(rel, format string, args ...any) {
 	j.reasonf(format, args...)
 }
 
-// files opens every file of the step: one that cannot be read, is empty though
-// it should not be, or whose format says that it is torn, is a reason.
+// checkFiles opens every file of the step: one that cannot be read, is empty
+// though it should not be, or whose format says that it is torn, is a reason.
 func (j *judge) checkFiles() {
-	for _, rel := range j.sorted {
-		j.checkFile(rel, j.files[rel])
+	found := make([]func(), len(j.sorted))
+	var g errgroup.Group
+	g.SetLimit(readers)
+	for i, rel := range j.sorted {
+		g.Go(func() error {
+			found[i] = j.checkFile(rel, j.files[rel])
+			return nil
+		})
+	}
+	_ = g.Wait() // none has an error
+	for _, say := range found {
+		if say != nil {
+			say()
+		}
 	}
 }
+
+// readers is how many files are looked into at a time.
+const readers = 4
 
 func (j *judge) mayBeEmpty(rel string) bool {
 	if _, ok := matchName(emptyAlways, rel); ok {
@@ -79,36 +96,43 @@ func (j *judge) mayBeEmpty(rel string) bool {
 	return matchAny(j.empty, rel)
 }
 
-func (j *judge) checkFile(rel string, e *entry) {
+// checkFile looks into one file and returns what adds its reasons to the
+// verdict; nil if there are none. It may be called concurrently.
+func (j *judge) checkFile(rel string, e *entry) (say func()) {
+	spoil := func(format string, args ...any) func() {
+		return func() { j.spoil(rel, format, args...) }
+	}
 	if e.size == 0 {
 		if !j.mayBeEmpty(rel) && path.Ext(rel) != ".distcp" { // those by their metadata
-			j.spoil(rel, "%s is empty", j.name(rel))
+			return spoil("%s is empty", j.name(rel))
 		}
-		return
+		return nil
 	}
 	h, err := j.open(rel)
 	if errors.Is(err, errName) {
-		j.warnf("the name of %q is not valid UTF-8: its format was not checked", rel)
-		return
+		return func() { j.warnf("the name of %q is not valid UTF-8: its format was not checked", rel) }
 	}
 	if err != nil {
-		j.spoil(rel, "cannot read %s: %s", j.name(rel), cause(err))
-		return
+		return spoil("cannot read %s: %s", j.name(rel), cause(err))
 	}
 	defer h.Close()
 	if h.size != e.size {
-		j.spoil(rel, "%s changed while it was looked at: from %d to %d bytes", j.name(rel), e.size, h.size)
-		return
+		return spoil("%s changed while it was looked at: from %d to %d bytes", j.name(rel), e.size, h.size)
 	}
 	res := format.Check(j.full(rel), h, e.size)
-	switch {
-	case res.Err != nil:
-		j.spoil(rel, "cannot read %s: %s", j.name(rel), cause(res.Err))
-	case res.Problem != "":
-		j.spoil(rel, "%s: %s", j.name(rel), res.Problem)
+	if res.Problem == "" && len(res.Warnings) == 0 {
+		return nil
 	}
-	for _, w := range res.Warnings {
-		j.warnf("%s: %s", j.name(rel), w)
+	return func() {
+		switch {
+		case res.Err != nil:
+			j.spoil(rel, "cannot read %s: %s", j.name(rel), cause(res.Err))
+		case res.Problem != "":
+			j.spoil(rel, "%s: %s", j.name(rel), res.Problem)
+		}
+		for _, w := range res.Warnings {
+			j.warnf("%s: %s", j.name(rel), w)
+		}
 	}
 }
 

@@ -36,7 +36,8 @@ type Layout interface {
 	Depth() int
 	// Judge looks at one step. It returns an error only if the step could not
 	// be looked at (permission, vanished, I/O), never for an incomplete one;
-	// a file that cannot be read is a reason, not an error.
+	// a file that cannot be read is a reason, not an error. It may use fsys from
+	// several goroutines.
 	Judge(fsys fs.FS, s Step) (Verdict, error)
 }
 

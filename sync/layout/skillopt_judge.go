@@ -77,7 +77,9 @@ func (o *soJudge) checkKnown() {
 		case depth == 0 && ext == ".json", rel == soBest,
 			depth == 1 && top == "skills",
 			depth == 2 && (top == "steps" || top == "slow_update" || top == "meta_skill") && (ext == ".json" || ext == ".md"):
-			o.checkFile(rel, o.files[rel])
+			if say := o.checkFile(rel, o.files[rel]); say != nil {
+				say()
+			}
 		}
 	}
 }

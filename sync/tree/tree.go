@@ -124,6 +124,7 @@ func (t *Tree) walk(root, dir string, skip func(string) bool) error {
 	}); err != nil {
 		return err
 	}
+	t.Entries = slices.Grow(t.Entries, len(entries))
 	for _, e := range entries {
 		if e.Path == "" {
 			continue
@@ -227,9 +228,19 @@ func (t *Tree) Jitter(now *Tree, within int64) bool {
 	return moved
 }
 
+// Count is how many regular files there are.
+func (t *Tree) Count() (n int) {
+	for i := range t.Entries {
+		if t.Entries[i].Type == commit.TypeFile {
+			n++
+		}
+	}
+	return n
+}
+
 // Files returns the regular files.
 func (t *Tree) Files() []Entry {
-	var files []Entry
+	files := make([]Entry, 0, t.Count())
 	for _, e := range t.Entries {
 		if e.Type == commit.TypeFile {
 			files = append(files, e)
@@ -337,7 +348,7 @@ func firstFew(s []string) []string {
 // Without is the tree less the entries for which skip returns true, given the
 // path relative to the step; a directory goes with all that it holds.
 func (t *Tree) Without(skip func(rel string) bool) *Tree {
-	w := &Tree{Name: t.Name}
+	w := &Tree{Name: t.Name, Entries: make([]Entry, 0, len(t.Entries))}
 	gone := ""
 	for _, e := range t.Entries {
 		if gone != "" && strings.HasPrefix(e.Path, gone) {
