@@ -20,7 +20,8 @@ import (
 
 const (
 	mib      = 1 << 20
-	patience = time.Minute // for the program to end
+	patience = time.Minute // for the program to end, and a second more for
+	slowest  = 64 * mib    // each so many bytes
 )
 
 // bigEnv is the size of the largest file of the long test, as 60GiB. A file of a
@@ -49,6 +50,7 @@ type node struct {
 	dir  string
 	sink *sink
 	url  string
+	size int64 // of the step's one file, bytes
 }
 
 func newNode(t *testing.T, bin string) *node {
@@ -67,6 +69,7 @@ func newNode(t *testing.T, bin string) *node {
 // sparse makes the step's one file, of zeros that take no space.
 func (n *node) sparse(size int64) {
 	n.t.Helper()
+	n.size = size
 	path := filepath.Join(n.dir, "out", "step-1", "weights.dat")
 	if err := errors.Join(os.WriteFile(path, []byte("weights"), 0o644), os.Truncate(path, size)); err != nil {
 		n.t.Fatal(err)
@@ -91,7 +94,7 @@ func (n *node) filled(size int64) {
 func (n *node) run(args ...string) (stdout []byte, peak int64) {
 	n.t.Helper()
 	var out, said bytes.Buffer
-	ctx, cancel := context.WithTimeout(n.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(n.t.Context(), patience+time.Duration(n.size/slowest)*time.Second)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, n.bin, args...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = n.dir, &out, &said

@@ -98,16 +98,22 @@ func TestNiceThreads(t *testing.T) {
 func TestLimitMemory(t *testing.T) {
 	was := debug.SetMemoryLimit(-1)
 	defer debug.SetMemoryLimit(was)
-	LimitMemory(96*mib, func(string) string { return "1GiB" })
-	if now := debug.SetMemoryLimit(-1); now != was {
-		t.Errorf("the limit is %d although the environment has one", now)
+	percent := debug.SetGCPercent(77)
+	defer debug.SetGCPercent(percent)
+	LimitMemory(128*mib, func(string) string { return "1GiB" })
+	if now, gc := debug.SetMemoryLimit(-1), debug.SetGCPercent(77); now != was || gc != 77 {
+		t.Errorf("limit %d, percent %d although the environment has some", now, gc)
 	}
-	for memory, want := range map[int64]struct{ content, limit int64 }{
-		16 * mib: {16 * mib, 24 * mib}, 96 * mib: {72 * mib, 104 * mib}, 128 * mib: {128 * mib, 384 * mib}, 1024 * mib: {1024 * mib, 1536 * mib},
+	for memory, want := range map[int64]struct {
+		content, limit int64
+		percent        int
+	}{
+		16 * mib: {16 * mib, 48 * mib, 77}, 96 * mib: {64 * mib, 96 * mib, 77},
+		128 * mib: {128 * mib, 384 * mib, lazy}, 1024 * mib: {1024 * mib, 1536 * mib, lazy},
 	} {
 		LimitMemory(memory, func(string) string { return "" })
-		if now := debug.SetMemoryLimit(-1); now != want.limit || Content(memory) != want.content {
-			t.Errorf("of %d MiB: limit %d, content %d", memory/mib, now/mib, Content(memory)/mib)
+		if now, gc := debug.SetMemoryLimit(-1), debug.SetGCPercent(77); now != want.limit || gc != want.percent || Content(memory) != want.content {
+			t.Errorf("of %d MiB: limit %d, percent %d, content %d", memory/mib, now/mib, gc, Content(memory)/mib)
 		}
 	}
 }

@@ -8,8 +8,12 @@ const (
 	roomy = 128 * mib
 	// least is what one chunk of a file takes.
 	least = 16 * mib
-	// own is what the program takes beside the content of files, about.
-	own = 24 * mib
+	// own is what the program takes beside the content of files, at most.
+	own = 32 * mib
+	// lazy is how much garbage may grow, in percent of what is in use, before it is
+	// collected: most of what is in use are buffers, which cost nothing to look
+	// through, and with many small files there is little of it and much garbage.
+	lazy = 400
 )
 
 // Content is how much of a budget of memory, in bytes, may hold file content. A
@@ -23,22 +27,26 @@ func Content(memory int64) int64 {
 }
 
 // LimitMemory makes the garbage collector keep the process close to a budget of
-// memory, in bytes, where it would otherwise let garbage grow to as much as is in
-// use. It does nothing if the environment has a GOMEMLIMIT: then that counts.
+// memory, in bytes, and rest as long as it is far from it. It changes nothing that
+// the environment says: GOMEMLIMIT and GOGC count.
 //
 // It is no hard limit, and leaves room: a step of a million files needs memory
 // that no budget of content foresees, and a collector that never rests would cost
 // more than it saves.
 func LimitMemory(memory int64, getenv func(string) string) {
-	if getenv("GOMEMLIMIT") != "" {
-		return
+	if getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(goal(memory))
 	}
-	debug.SetMemoryLimit(goal(memory))
+	if getenv("GOGC") == "" && memory >= roomy {
+		debug.SetGCPercent(lazy)
+	}
 }
 
+// goal is for what the collector knows of. The program's text and its threads
+// come on top.
 func goal(memory int64) int64 {
 	if memory >= roomy {
 		return max(3*roomy, memory+memory/2)
 	}
-	return memory + 8*mib
+	return max(memory, least+own)
 }
