@@ -13,6 +13,13 @@
 // what does not match. Payloads are not signed and never sent in chunks with
 // trailers, which many stores refuse. An ETag is never taken for an MD5.
 //
+// # Small objects
+//
+// The SDK sends the first object of a handle. Small ones after it go out as that
+// request did, with another key, body, checksum and signature: the SDK takes more
+// processor time for one than sending it does. After a failure it is the SDK's
+// turn again.
+//
 // # Retries
 //
 // There are none in here, but for finding out the checksum: package retryblob
