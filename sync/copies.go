@@ -84,3 +84,8 @@ func sameTimes(parts []*commit.Manifest, t *tree.Tree) bool {
 	}
 	return true
 }
+
+func stepOf(m *commit.Manifest) layout.Step {
+	dir := len(m.Files) > 0 && m.Files[0].Path == m.Name && m.Files[0].Type == commit.TypeDir
+	return layout.Step{Name: m.Name, Number: m.Step, Dir: dir, Layout: m.Layout}
+}

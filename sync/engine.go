@@ -57,6 +57,7 @@ type Engine struct {
 	// has a hold, else to the one that looks; what the other may read (stage,
 	// reasons, tree, hold, retry) is written under the lock.
 	lives   map[string]*life
+	atWork  *life             // the one that is being published
 	noticed map[string]string // what was told of a path, so that it is told once
 	copies  map[string]copied // local steps that are copies of other attempts' commits, by name
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/ckptsync/ckptsync/blob"
+	"github.com/ckptsync/ckptsync/blob/blobtest"
 	"github.com/ckptsync/ckptsync/blob/memblob"
 	"github.com/ckptsync/ckptsync/commit"
 	"github.com/ckptsync/ckptsync/sync/layout/layouttest"
@@ -316,6 +317,43 @@ func TestSavedAgainIsARevision(t *testing.T) {
 	if head, _ := w.view().Head(); head != id(100, 1, 1) {
 		t.Errorf("head %v", head)
 	}
+}
+
+// Holds are bounded, and the one that is being sent is needed.
+func TestStepStaysHeldWhileItIsSent(t *testing.T) {
+	w := newWorld(t)
+	w.step(100)
+	f := blobtest.NewFaulty(w.bucket, 1)
+	w.bucket = f
+	w.tune = func(c *Config) { c.KeepHolds, c.Settle = 1, new(time.Duration(0)) }
+	e := w.engine()
+	defer e.Close()
+	look := func() {
+		if err := e.scan(); err != nil {
+			t.Error(err)
+		}
+	}
+	var once sync.Once
+	f.Before = func(c blobtest.Call) error {
+		if c.Op == blobtest.OpPut && strings.Contains(c.Key, "/data/") {
+			once.Do(func() {
+				w.step(200)
+				w.step(300)
+				look()
+				for _, n := range []string{"checkpoint-100", "checkpoint-200", "checkpoint-300"} {
+					if err := os.RemoveAll(filepath.Join(w.root, n)); err != nil {
+						t.Error(err)
+					}
+				}
+				look()
+			})
+		}
+		return nil
+	}
+	if _, err := e.Push(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.wantCommits("100-a1-r0", "300-a1-r0")
 }
 
 func TestTouchedIsNoRevision(t *testing.T) {

@@ -113,7 +113,8 @@ func (p *pass) patient(e *Engine) func(*life) bool {
 	}
 }
 
-// next is the newest held step that may be published now.
+// next is the newest held step that may be published now. It is the publisher's
+// until it asks for another.
 func (e *Engine) next(may func(*life) bool) *life {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -126,6 +127,7 @@ func (e *Engine) next(may func(*life) bool) *life {
 			best = l
 		}
 	}
+	e.atWork = best
 	return best
 }
 

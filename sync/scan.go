@@ -1,6 +1,7 @@
 package syncer
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,7 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ckptsync/ckptsync/commit"
 	"github.com/ckptsync/ckptsync/sync/hold"
 	"github.com/ckptsync/ckptsync/sync/layout"
 	"github.com/ckptsync/ckptsync/sync/tree"
@@ -370,31 +370,27 @@ func (e *Engine) boundHolds() error {
 	e.mu.Lock()
 	var orphans []*life
 	for _, l := range e.lives {
-		if l.hold == nil || l.stage != Held && !l.waits {
+		if l.hold == nil || l.stage != Held && !l.waits || l == e.atWork {
 			continue
 		}
 		if _, err := os.Lstat(filepath.Join(e.cfg.Root, filepath.FromSlash(l.step.Name))); errors.Is(err, fs.ErrNotExist) {
 			orphans = append(orphans, l)
 		}
 	}
-	e.mu.Unlock()
-	if len(orphans) <= e.cfg.KeepHolds {
-		return nil
-	}
-	slices.SortFunc(orphans, func(a, b *life) int { return int(a.step.Number - b.step.Number) })
-	for _, l := range orphans[:len(orphans)-e.cfg.KeepHolds] {
-		e.enter(l, Vanished, "deleted by the trainer before it could be sent, and superseded by newer steps")
-		if err := e.letGo(l); err != nil {
-			return err
-		}
-		e.mu.Lock()
+	slices.SortFunc(orphans, func(a, b *life) int { return cmp.Compare(a.step.Number, b.step.Number) })
+	orphans = orphans[:max(0, len(orphans)-e.cfg.KeepHolds)]
+	holds := make([]*hold.Hold, len(orphans))
+	for i, l := range orphans { // at once, so that the publisher does not take them up meanwhile
+		holds[i], l.hold = l.hold, nil
 		delete(e.lives, l.step.Name)
-		e.mu.Unlock()
+	}
+	e.mu.Unlock()
+	for i, l := range orphans {
+		e.enter(l, Vanished, "deleted by the trainer before it could be sent, and superseded by newer steps")
+		if err := holds[i].Release(); err != nil {
+			return fmt.Errorf("release hold: %w", err)
+		}
+		e.cfg.hook("hold released")
 	}
 	return nil
-}
-
-func stepOf(m *commit.Manifest) layout.Step {
-	dir := len(m.Files) > 0 && m.Files[0].Path == m.Name && m.Files[0].Type == commit.TypeDir
-	return layout.Step{Name: m.Name, Number: m.Step, Dir: dir, Layout: m.Layout}
 }
