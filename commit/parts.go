@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -188,6 +189,21 @@ func (s *Store) Sealed(ctx context.Context, attempt int) ([]ID, error) {
 // AllParts lists every part manifest of the run, committed or not.
 func (s *Store) AllParts(ctx context.Context) ([]PartKey, error) {
 	return s.listParts(ctx, "parts/", KindPart)
+}
+
+// PartsAfter lists the part manifests of all steps above one, of every attempt.
+func (s *Store) PartsAfter(ctx context.Context, step int64) ([]PartKey, error) {
+	var out []PartKey
+	prefix, after := s.Key("parts/"), s.Key(fmt.Sprintf("parts/%012d.", step)) // '.' follows '-'
+	for info, err := range blob.ListAfter(ctx, s.b, prefix, after) {
+		if err != nil {
+			return nil, fmt.Errorf("run %s: %w", s.run, err)
+		}
+		if o, ok := ParseKey(strings.TrimPrefix(info.Key, s.run+"/")); ok && o.Kind == KindPart {
+			out = append(out, PartKey{ID: o.ID, Node: o.Node, Claim: o.Claim, ModTime: info.ModTime})
+		}
+	}
+	return out, nil
 }
 
 // AllVotes lists every vote of the run.

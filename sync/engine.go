@@ -46,6 +46,7 @@ type Engine struct {
 	tidied    time.Time
 	probed    bool
 	early     early
+	others    others
 	looked    chan struct{} // there was a look since it was asked
 
 	mu        sync.Mutex // guards what follows
@@ -57,9 +58,10 @@ type Engine struct {
 	// has a hold, else to the one that looks; what the other may read (stage,
 	// reasons, tree, hold, retry) is written under the lock.
 	lives   map[string]*life
-	atWork  *life             // the one that is being published
-	noticed map[string]string // what was told of a path, so that it is told once
-	copies  map[string]copied // local steps that are copies of other attempts' commits, by name
+	atWork  *life                  // the one that is being published
+	noticed map[string]string      // what was told of a path, so that it is told once
+	called  map[string]layout.Step // steps here that only another node knows for such, by name
+	copies  map[string]copied      // local steps that are copies of other attempts' commits, by name
 }
 
 // life is one step on its way through the stages.
@@ -114,7 +116,7 @@ func New(cfg Config) (*Engine, error) {
 	e := &Engine{
 		cfg: cfg, store: store, up: upload.New(cfg.Bucket, cfg.Concurrency, cfg.Memory),
 		finder: layout.NewFinder(cfg.Layouts...), layouts: map[string]layout.Layout{},
-		fresh: make(chan commit.ID, 1), looked: make(chan struct{}, 1), lives: map[string]*life{}, noticed: map[string]string{}, unmarked: map[int64]sealed{},
+		fresh: make(chan commit.ID, 1), looked: make(chan struct{}, 1), lives: map[string]*life{}, noticed: map[string]string{}, called: map[string]layout.Step{}, unmarked: map[int64]sealed{},
 	}
 	e.up.Cache = cfg.DropCache
 	for _, l := range cfg.Layouts {

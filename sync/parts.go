@@ -33,9 +33,9 @@ type part struct {
 	read    map[place]seenPart       // of manifests that were read; they never change
 	set     *assembled               // what this node has found complete
 
-	began  time.Time // of the first turn since the files are what they are
-	voted  time.Time // for sealed; zero: not yet
-	misses int       // turns in a row that got it no further
+	began time.Time // of the first turn since the files are what they are
+	voted time.Time // for sealed; zero: not yet
+	moved time.Time // when it last got further
 }
 
 // How long a node with evidence waits for a lower one that has it too, and how
@@ -46,9 +46,12 @@ const (
 	commitPatience = 10 * time.Second
 )
 
-// The pause between two turns of a step that waits for other nodes doubles from
-// the first to the last of these.
+// The pause between two turns of a step that waits for other nodes is a part of
+// the time that it has waited already, between these two: so a node that is late
+// makes the step later by that part at most, and the store is asked as often as
+// the logarithm of the time says.
 const (
+	turnShare = 4
 	firstTurn = 250 * time.Millisecond
 	lastTurn  = 30 * time.Second
 )
@@ -79,6 +82,7 @@ func (e *Engine) turn(ctx context.Context, l *life) error {
 		return e.broken(ctx, l, err)
 	case id != nil:
 		e.cfg.hook("committed")
+		e.others.floor = max(e.others.floor, id.Step)
 		if l.part.mine != nil {
 			e.lends(l.part.mine)
 		}
@@ -93,10 +97,10 @@ func (e *Engine) turn(ctx context.Context, l *life) error {
 
 // await leaves the step alone for a while, and says for what it waits.
 func (e *Engine) await(l *life, why string) {
-	pause := min(lastTurn, firstTurn<<min(l.part.misses, 10))
-	l.part.misses++
+	now := e.cfg.now()
+	pause := min(lastTurn, max(firstTurn, now.Sub(l.part.moved)/turnShare))
 	e.mu.Lock()
-	l.waits, l.retry = true, e.cfg.now().Add(pause)
+	l.waits, l.retry = true, now.Add(pause)
 	e.mu.Unlock()
 	stage := Uploaded
 	if l.part.sealed != nil && l.part.sealed.Content == l.part.content {
@@ -169,7 +173,7 @@ func (e *Engine) sendPart(ctx context.Context, l *life, p *part) error {
 	if err != nil {
 		return err
 	}
-	p.files, p.print, p.began, p.misses = files, l.print, e.cfg.now(), 0
+	p.files, p.print, p.began, p.moved = files, l.print, e.cfg.now(), e.cfg.now()
 	p.content, p.core = contentOf(files), coreOf(files)
 	e.enter(l, Uploaded)
 	return nil

@@ -45,9 +45,7 @@ func (e *Engine) listed(ctx context.Context, l *life) ([]quorum.Part, error) {
 }
 
 // revisionOf names a revision of the step in this attempt.
-func (e *Engine) revisionOf(l *life, revision int) commit.ID {
-	return commit.ID{Step: l.step.Number, Attempt: e.st.Attempt, Revision: revision}
-}
+func (e *Engine) revisionOf(l *life, revision int) commit.ID { return e.idOf(l.step.Number, revision) }
 
 // readPart reads a part manifest, once.
 func (e *Engine) readPart(ctx context.Context, l *life, p *part, q quorum.Part) (seenPart, error) {
@@ -238,7 +236,7 @@ func (e *Engine) sealPart(ctx context.Context, l *life, p *part, s quorum.Seal) 
 	e.used(m.ID)
 	q := p.saw(m, ref).Part
 	p.sealed, p.mine, p.voted = sealedOf(q, m), m, noTime
-	p.misses = 0
+	p.moved = e.cfg.now()
 	e.enter(l, Sealed)
 	e.cfg.hook("sealed")
 	return q, nil

@@ -13,6 +13,7 @@ import (
 	"github.com/ckptsync/ckptsync/blob"
 	"github.com/ckptsync/ckptsync/blob/meterblob"
 	"github.com/ckptsync/ckptsync/commit"
+	"github.com/ckptsync/ckptsync/sync/layout"
 	"github.com/ckptsync/ckptsync/sync/layout/layouttest"
 )
 
@@ -161,6 +162,9 @@ func (c *cluster) publish(e *Engine) {
 	if err := e.scan(); err != nil && !errors.As(err, &root) {
 		c.t.Fatal(err)
 	}
+	if err := e.meetOthers(c.t.Context()); err != nil {
+		c.t.Fatal(err)
+	}
 	for l := e.next(func(*life) bool { return true }); l != nil; l = e.next(func(*life) bool { return true }) {
 		if err := e.publish(c.t.Context(), l); err != nil {
 			c.t.Fatal(err)
@@ -294,4 +298,59 @@ func TestNodesSaveAgain(t *testing.T) {
 		t.Fatal(got)
 	}
 	c.wantContent(c.nodes[0].view().Commits[1].ID, 2)
+}
+
+// A trainer that writes on one node only: the others have nothing, and say so.
+func TestNodesWithoutAnyFile(t *testing.T) {
+	c := newCluster(t, 3)
+	files := layouttest.DCPFiles("", layouttest.DCPSave{World: 1, Keys: keysOf(2), Seed: 1})
+	for i := range files {
+		files[i].MTime = c.clock.now().Add(time.Duration(i) * time.Millisecond)
+		c.write(0, "step-100", files[i])
+	}
+	c.looks(100)
+	c.nodes[0].wantCommits("100-a1-r0")
+	_, parts, err := c.nodes[0].store().Load(t.Context(), commit.ID{Step: 100, Attempt: 1})
+	if err != nil || len(parts) != 3 || len(parts[0].Files) != 3 || len(parts[1].Files)+len(parts[2].Files) != 0 {
+		t.Fatal(parts, err)
+	}
+}
+
+// A node whose files come late does not call its part empty for good: what it
+// has then is of another save than the one that was committed, or it is not
+// committed at all.
+func TestNodesWithoutAnyFileYet(t *testing.T) {
+	c := newCluster(t, 2)
+	c.save(100, 1, 0)
+	c.looks(200)
+	c.nodes[0].wantCommits()
+	c.wantWhy(0, "step-100", "__1_0.distcp")
+	c.save(100, 1, 1)
+	c.looks(60)
+	c.nodes[0].wantCommits() // they came after the evidence
+	c.save(100, 2)
+	c.looks(60)
+	if got := c.nodes[0].commits(); len(got) != 1 {
+		t.Fatal(got, c.why(0, "step-100"), c.why(1, "step-100"))
+	}
+	c.wantContent(c.nodes[0].view().Commits[0].ID, 2)
+}
+
+// A node whose files alone do not look like a step takes them for one when
+// another node does.
+func TestNodesTakeAnothersWord(t *testing.T) {
+	c := newCluster(t, 2)
+	c.save(100, 1, 0)
+	c.looks(3)
+	dir := filepath.Join(c.nodes[1].root, "step-100")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	files := layouttest.DCPFiles("", layouttest.DCPSave{World: 2, Keys: keysOf(2), Seed: 1})
+	files[1].MTime = c.clock.now()
+	c.write(1, "step-100", files[1])
+	c.engines[1].finder = layout.NewFinder() // which finds nothing at all
+	c.looks(120)
+	c.nodes[0].wantCommits("100-a1-r0")
+	c.wantContent(commit.ID{Step: 100, Attempt: 1}, 1)
 }

@@ -52,6 +52,9 @@ func (e *Engine) Push(ctx context.Context) ([]Outcome, error) {
 		if err := e.scan(); err != nil {
 			return moved.outcomes(), err
 		}
+		if err := e.meetOthers(ctx); err != nil {
+			return moved.outcomes(), err
+		}
 		if l := e.next(func(l *life) bool { return p.tried[l] < maxChanges }); l != nil {
 			err := e.timed(ctx, l, moved)
 			if p.tried[l]++; l.waits {
@@ -136,7 +139,7 @@ func (e *Engine) next(may func(*life) bool) *life {
 func (e *Engine) untilSettled(waitFor func(*life) bool) time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	wait := time.Duration(-1)
+	wait := e.others.wait(e.cfg.now())
 	for _, l := range e.lives {
 		if l.stage != Settling && l.stage != Seen && !l.waits || !waitFor(l) {
 			continue
@@ -209,6 +212,9 @@ func (e *Engine) publishLoop(ctx, work context.Context, kick <-chan struct{}) er
 		if work.Err() != nil {
 			return context.Cause(work)
 		}
+		if err := e.meetOthers(ctx); err != nil {
+			e.notice("the store", err.Error())
+		}
 		e.sendAhead(ctx)
 		e.tidy(ctx)
 		var turn <-chan time.Time
@@ -229,7 +235,7 @@ func (e *Engine) publishLoop(ctx, work context.Context, kick <-chan struct{}) er
 func (e *Engine) untilTurn() time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	wait := time.Duration(-1)
+	wait := e.others.wait(e.cfg.now())
 	for _, l := range e.lives {
 		if l.hold != nil && l.waits {
 			if left := max(l.retry.Sub(e.cfg.now()), time.Millisecond); wait < 0 || left < wait {

@@ -116,6 +116,7 @@ func (e *Engine) findAll() (layout.Found, error) {
 	for _, i := range found.Ignored {
 		e.notice(i.Path, i.Reason)
 	}
+	found.Steps = e.addCalled(found.Steps)
 	e.elsewhere(found.Steps)
 	return found, nil
 }

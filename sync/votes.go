@@ -48,7 +48,7 @@ func (e *Engine) decide(ctx context.Context, l *life, p *part, parts []quorum.Pa
 			return nil, why, err
 		}
 		voters = append(voters, commit.PartKey{ID: id, Node: e.st.Node, Claim: e.st.Claim})
-		p.misses = 0
+		p.moved = e.cfg.now()
 	}
 	if p.voted.IsZero() {
 		p.voted = e.cfg.now()
