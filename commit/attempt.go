@@ -39,6 +39,13 @@ func (c *Claim) validate() error {
 	return validateNode(c.Node, c.Claim)
 }
 
+func (r *Ready) validate() error {
+	if r.Attempt < 1 || r.Attempt > maxNumber {
+		return invalid("readiness in attempt %d", r.Attempt)
+	}
+	return validateNode(r.Node, r.Claim)
+}
+
 func (s *Start) validate() error {
 	if s.Attempt < 1 || s.Attempt > maxNumber {
 		return invalid("start of attempt %d", s.Attempt)

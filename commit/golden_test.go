@@ -53,6 +53,7 @@ func goldens() []golden {
 		{"attempt-fresh", keyAttempt(1), &Attempt{Format: FormatAttempt, Attempt: 1, Declared: true, Rank: 1, Fresh: true, Nodes: 1,
 			Token: token, Created: at}, small[Attempt](FormatAttempt, maxSmall)},
 		{"claim", keyClaim(3, 1, 0), &Claim{Format: FormatClaim, Attempt: 3, Node: 1, Token: token, Host: "gpu-18", Created: at}, small[Claim](FormatClaim, maxSmall)},
+		{"ready", keyReady(3, 1, 0), &Ready{Format: FormatReady, Attempt: 3, Node: 1, Token: token}, small[Ready](FormatReady, maxSmall)},
 		{"start", keyStart(3), &Start{Format: FormatStart, Attempt: 3, Decision: StartGo, Token: token}, small[Start](FormatStart, maxSmall)},
 		{"part", keyPart(id, 0, 0), m, func(b []byte) (any, error) { return DecodeManifest(b) }},
 		{"part-copies", keyPart(ID{Step: 7, Attempt: 1}, 0, 0), goldenCopies(at), func(b []byte) (any, error) { return DecodeManifest(b) }},

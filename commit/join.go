@@ -56,6 +56,49 @@ func (v *View) Keyed(key string) (Attempt, bool) {
 	return Attempt{}, false
 }
 
+// PutReady says that who made a claim can start its trainer. It is success if
+// that was said before.
+func (s *Store) PutReady(ctx context.Context, attempt, node, claim int) error {
+	r := &Ready{Format: FormatReady, Attempt: attempt, Node: node, Claim: claim, Token: NewOpToken()}
+	if other, err := save(ctx, s, keyReady(attempt, node, claim), r, maxSmall); err != nil && other == nil {
+		return fmt.Errorf("readiness of node %d in attempt %d: %w", node, attempt, err)
+	}
+	return nil
+}
+
+// Joined is what a listing says of an attempt that several nodes join.
+type Joined struct {
+	Claims map[int]int  // the newest claim of each node
+	Ready  map[int]bool // the nodes that are ready under it
+	Begun  bool         // start.json is there
+}
+
+// Joined lists who has joined an attempt. It reads no object.
+func (s *Store) Joined(ctx context.Context, attempt int) (*Joined, error) {
+	j := &Joined{Claims: map[int]int{}, Ready: map[int]bool{}}
+	ready := map[int]map[int]bool{}
+	for o, err := range s.list(ctx, fmt.Sprintf("attempts/%06d/", attempt)) {
+		switch {
+		case err != nil:
+			return nil, err
+		case o.Kind == KindStart:
+			j.Begun = true
+		case o.Kind == KindReady && ready[o.Node] == nil:
+			ready[o.Node] = map[int]bool{o.Claim: true}
+		case o.Kind == KindReady:
+			ready[o.Node][o.Claim] = true
+		case o.Kind == KindClaim:
+			j.Claims[o.Node] = max(j.Claims[o.Node], o.Claim)
+		}
+	}
+	for node, claim := range j.Claims {
+		if ready[node][claim] {
+			j.Ready[node] = true
+		}
+	}
+	return j, nil
+}
+
 // Decided returns what was decided of a joined attempt, and why: StartGo or
 // StartVoid as its start says; StartVoid also if it has not started and its
 // base was, in v, retired or marked damaged; "" if it is still open.

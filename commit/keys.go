@@ -20,6 +20,9 @@ func keyAttempt(n int) string { return fmt.Sprintf("attempts/%06d.json", n) }
 func keyClaim(attempt, node, claim int) string {
 	return fmt.Sprintf("attempts/%06d/node-%05d.%02d.json", attempt, node, claim)
 }
+func keyReady(attempt, node, claim int) string {
+	return fmt.Sprintf("attempts/%06d/node-%05d.%02d.ready.json", attempt, node, claim)
+}
 func keyStart(attempt int) string { return fmt.Sprintf("attempts/%06d/start.json", attempt) }
 func keyPart(id ID, node, claim int) string {
 	return fmt.Sprintf("parts/%s/node-%05d.%02d.json", id, node, claim)
@@ -47,6 +50,7 @@ const (
 	KindRun         Kind = "run"
 	KindAttempt     Kind = "attempt"
 	KindClaim       Kind = "claim"
+	KindReady       Kind = "ready"
 	KindStart       Kind = "start"
 	KindPart        Kind = "part"
 	KindVote        Kind = "vote"
@@ -128,6 +132,9 @@ func parseAttempt(s string) (Object, bool) {
 		return o, true
 	}
 	o.Kind = KindClaim
+	if name, ready := strings.CutSuffix(sub, ".ready"); ready {
+		o.Kind, sub = KindReady, name
+	}
 	o.Node, o.Claim, ok = parseNode(sub)
 	return o, ok
 }

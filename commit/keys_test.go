@@ -16,19 +16,20 @@ func TestParseKey(t *testing.T) {
 	id := ID{Step: 500, Attempt: 3}
 	const c = "000000000500-a000003-r00"
 	for key, want := range map[string]Object{
-		"run.json":                                {Kind: KindRun},
-		"attempts/000003.json":                    {Kind: KindAttempt, ID: ID{Attempt: 3}},
-		"attempts/1000000.json":                   {Kind: KindAttempt, ID: ID{Attempt: 1000000}},
-		"attempts/000003/node-00001.02.json":      {Kind: KindClaim, ID: ID{Attempt: 3}, Node: 1, Claim: 2},
-		"attempts/000003/start.json":              {Kind: KindStart, ID: ID{Attempt: 3}},
-		"parts/" + c + "/node-00001.00.json":      {Kind: KindPart, ID: id, Node: 1},
-		"votes/" + c + "/node-00001.100.json":     {Kind: KindVote, ID: id, Node: 1, Claim: 100},
-		"commits/" + c + ".json":                  {Kind: KindMarker, ID: id},
-		"commits/1234567890123-a000003-r100.json": {Kind: KindMarker, ID: ID{1234567890123, 3, 100}},
-		"tombs/" + c + ".json":                    {Kind: KindTomb, ID: id},
-		"marks/" + c + ".pinned.json":             {Kind: KindMark, ID: id, Word: Pinned},
-		"marks/a000003.excluded.json":             {Kind: KindAttemptMark, ID: ID{Attempt: 3}, Word: Excluded},
-		"data/" + c + "/node-00001.k3q7/a/b.json": {Kind: KindData, ID: id, Node: 1, Token: "k3q7", Path: "a/b.json"},
+		"run.json":                                 {Kind: KindRun},
+		"attempts/000003.json":                     {Kind: KindAttempt, ID: ID{Attempt: 3}},
+		"attempts/1000000.json":                    {Kind: KindAttempt, ID: ID{Attempt: 1000000}},
+		"attempts/000003/node-00001.02.json":       {Kind: KindClaim, ID: ID{Attempt: 3}, Node: 1, Claim: 2},
+		"attempts/000003/node-00001.02.ready.json": {Kind: KindReady, ID: ID{Attempt: 3}, Node: 1, Claim: 2},
+		"attempts/000003/start.json":               {Kind: KindStart, ID: ID{Attempt: 3}},
+		"parts/" + c + "/node-00001.00.json":       {Kind: KindPart, ID: id, Node: 1},
+		"votes/" + c + "/node-00001.100.json":      {Kind: KindVote, ID: id, Node: 1, Claim: 100},
+		"commits/" + c + ".json":                   {Kind: KindMarker, ID: id},
+		"commits/1234567890123-a000003-r100.json":  {Kind: KindMarker, ID: ID{1234567890123, 3, 100}},
+		"tombs/" + c + ".json":                     {Kind: KindTomb, ID: id},
+		"marks/" + c + ".pinned.json":              {Kind: KindMark, ID: id, Word: Pinned},
+		"marks/a000003.excluded.json":              {Kind: KindAttemptMark, ID: ID{Attempt: 3}, Word: Excluded},
+		"data/" + c + "/node-00001.k3q7/a/b.json":  {Kind: KindData, ID: id, Node: 1, Token: "k3q7", Path: "a/b.json"},
 	} {
 		if got, ok := ParseKey(key); !ok || got != want {
 			t.Errorf("%s: %+v, %v, want %+v", key, got, ok, want)
@@ -79,6 +80,8 @@ func FuzzParseKey(f *testing.F) {
 			back = keyAttempt(o.ID.Attempt)
 		case KindClaim:
 			back = keyClaim(o.ID.Attempt, o.Node, o.Claim)
+		case KindReady:
+			back = keyReady(o.ID.Attempt, o.Node, o.Claim)
 		case KindStart:
 			back = keyStart(o.ID.Attempt)
 		case KindPart:

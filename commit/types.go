@@ -11,6 +11,7 @@ const (
 	FormatRun      = "ckptsync/run/v1"
 	FormatAttempt  = "ckptsync/attempt/v1"
 	FormatClaim    = "ckptsync/claim/v1"
+	FormatReady    = "ckptsync/ready/v1"
 	FormatStart    = "ckptsync/start/v1"
 	FormatManifest = "ckptsync/part/v1"
 	FormatVote     = "ckptsync/vote/v1"
@@ -62,6 +63,16 @@ type Claim struct {
 	Token   string `json:"token"`
 	Host    string `json:"host,omitempty"`
 	Created Time   `json:"created"`
+}
+
+// Ready is attempts/NNNNNN/node-NNNNN.CC.ready.json, created once: who made the
+// claim of that number has restored the attempt's base and can start its trainer.
+type Ready struct {
+	Format  string `json:"format"`
+	Attempt int    `json:"attempt"`
+	Node    int    `json:"node"`
+	Claim   int    `json:"claim"`
+	Token   string `json:"token"`
 }
 
 // Start is attempts/NNNNNN/start.json of a joined attempt, created once.
