@@ -99,6 +99,8 @@ func (l LogReporter) Report(e Event) {
 		l.stage(e)
 	case Noticed:
 		l.Log.Warn("noticed", "path", e.Path, "reason", e.Text)
+	case Awaited:
+		l.Log.Info("ready, and waits for other nodes", "attempt", e.Attempt, "nodes", e.Nodes, "reason", e.text())
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/ckptsync/ckptsync/blob"
 	"github.com/ckptsync/ckptsync/commit"
@@ -25,16 +26,20 @@ type RestoreOptions struct {
 
 	// From is another run of the same store, whose commit is restored instead
 	// of this run's (see from.go). Empty: this run.
-	From    string
-	Rewrite *restore.Rewrite // of paths in files that are known to hold them; nil: none
+	From string
+	// JoinTimeout is how long a node of several that is ready waits for the
+	// others, from the last that was heard of them; default DefaultJoinTimeout.
+	JoinTimeout time.Duration
+	Rewrite     *restore.Rewrite // of paths in files that are known to hold them; nil: none
 }
 
 // Restored is what a restore did.
 type Restored struct {
 	restore.Result
-	Nothing bool            // nothing was ever committed (IfExists), or Fresh
-	Attempt int             // that training goes on under; 0 if ReadOnly
-	Aside   []restore.Moved // steps that were put into quarantine
+	Nothing  bool            // nothing was ever committed (IfExists), or Fresh
+	Attempt  int             // that training goes on under; 0 if ReadOnly
+	Aside    []restore.Moved // steps that were put into quarantine
+	Together *Together       // of several nodes; else nil
 }
 
 // Restore brings the head, or what the policy asks for, under the root,
@@ -45,6 +50,9 @@ type Restored struct {
 //     before a reboot survives.
 //   - The attempt that training goes on under is declared, with what is
 //     restored as its base, before the first byte is read.
+//   - Of several nodes each restores the same base, which the first of them has
+//     pinned in their attempt, and Restore returns when all are ready; see
+//     join.go. What is on their disks and not committed is left as it is.
 //   - Local steps newer than the restored one that are not complete are moved
 //     into quarantine, so that a trainer that takes the highest-numbered
 //     directory cannot pick them up. If a step was asked for by name, or an
@@ -54,11 +62,15 @@ type Restored struct {
 // ErrCannotTell, or say what is wrong here.
 func (e *Engine) Restore(ctx context.Context, o RestoreOptions) (Restored, error) {
 	o.ReadOnly = o.ReadOnly || o.Selection.Partial()
+	o.Selection.Node, o.Selection.Nodes = e.cfg.Node, e.cfg.Nodes
 	if !o.ReadOnly {
 		if err := e.rescue(ctx); err != nil {
 			return Restored{}, err
 		}
 		e.cfg.hook("rescued")
+		if e.cfg.Nodes > 1 {
+			return e.restoreTogether(ctx, o)
+		}
 	}
 	var drawn *commit.Attempt
 	var res Restored
@@ -85,7 +97,7 @@ func (e *Engine) Restore(ctx context.Context, o RestoreOptions) (Restored, error
 		return res, err
 	}
 	e.cfg.hook("put aside")
-	if err := e.begin(*drawn); err != nil {
+	if err := e.begin(*drawn, 0); err != nil {
 		return res, err
 	}
 	if err := restore.CleanLeftovers(e.cfg.Root, e.cfg.StateDir); err != nil {
@@ -121,11 +133,9 @@ func (e *Engine) bringBack(ctx context.Context, o RestoreOptions, drawn **commit
 			return err
 		}
 	}
-	r, err := restore.Newest(ctx, restore.Options{
-		Store: src, To: e.cfg.Root, StateDir: e.cfg.StateDir, Only: e.only, Selection: o.Selection,
-		Concurrency: 2 * e.cfg.Concurrency, MemoryBudget: e.cfg.Memory, Logger: e.cfg.Log, Progress: o.Progress, Rewrite: o.Rewrite,
-		Direct: o.Direct,
-	}, p)
+	opts := e.restoreOptions(o)
+	opts.Store = src
+	r, err := restore.Newest(ctx, opts, p)
 	res := Restored{Result: r}
 	if src != e.store {
 		res.fromRun(src.Run())
@@ -135,6 +145,15 @@ func (e *Engine) bringBack(ctx context.Context, o RestoreOptions, drawn **commit
 		return res, nil
 	}
 	return res, err
+}
+
+// restoreOptions are those of a restore from this run.
+func (e *Engine) restoreOptions(o RestoreOptions) restore.Options {
+	return restore.Options{
+		Store: e.store, To: e.cfg.Root, StateDir: e.cfg.StateDir, Only: e.only, Selection: o.Selection,
+		Concurrency: 2 * e.cfg.Concurrency, MemoryBudget: e.cfg.Memory, Logger: e.cfg.Log, Progress: o.Progress, Rewrite: o.Rewrite,
+		Direct: o.Direct,
+	}
 }
 
 // declare draws the number of the attempt that training goes on under. If the
@@ -195,6 +214,9 @@ func (e *Engine) rescue(ctx context.Context) error {
 	if err != nil || len(steps) == 0 {
 		return err
 	}
+	if e.cfg.Nodes > 1 || e.st != nil && e.st.nodes() > 1 {
+		return nil // one node alone cannot commit what several have saved
+	}
 	if e.st == nil {
 		there, err := e.store.Exists(ctx)
 		if err != nil {
@@ -246,7 +268,8 @@ func (e *Engine) putAside(o RestoreOptions, res Restored) ([]restore.Moved, erro
 	if e.only != "" {
 		return nil, nil // the run as of another step has been put aside with its directory
 	}
-	older := o.Step != nil || o.Before != nil || o.Attempt != 0
+	// Several nodes train from one base: none may pick up another.
+	older := o.Step != nil || o.Before != nil || o.Attempt != 0 || e.cfg.Nodes > 1
 	var aside []string
 	for _, s := range steps {
 		if !res.Nothing && (s.Number <= res.ID.Step || s.Name == res.Name) {
@@ -257,7 +280,7 @@ func (e *Engine) putAside(o RestoreOptions, res Restored) ([]restore.Moved, erro
 			e.notice(s.Name, "is newer than what was restored and not complete ("+why+"): moved into quarantine")
 			aside = append(aside, s.Name)
 		case older && !res.Nothing:
-			e.notice(s.Name, "is newer than the step that was asked for: moved into quarantine")
+			e.notice(s.Name, "is newer than the step that training goes on from: moved into quarantine")
 			aside = append(aside, s.Name)
 		default:
 			e.notice(s.Name, "is on this disk, complete, and newer than what was restored: a trainer that takes the highest number takes it")
@@ -285,7 +308,7 @@ func (e *Engine) unproven(s layout.Step) string {
 
 // begin makes the declared attempt this host's: the steps that are on the disk
 // now are none of it.
-func (e *Engine) begin(a commit.Attempt) error {
+func (e *Engine) begin(a commit.Attempt, claim int) error {
 	born, err := e.born(func(layout.Step) bool { return true })
 	if err != nil {
 		return err
@@ -299,7 +322,7 @@ func (e *Engine) begin(a commit.Attempt) error {
 	e.lives = map[string]*life{}
 	e.mu.Unlock()
 	e.attached = false
-	return e.adopt(a, 0, born)
+	return e.adopt(a, claim, born)
 }
 
 // lend tells the journal of the new attempt where the restored files are in

@@ -119,13 +119,18 @@ func look(ctx context.Context, o *Options) (*commit.View, error) {
 	if err != nil {
 		return nil, fail(err)
 	}
+	return v, empty(v)
+}
+
+// empty is the outcome of a restore from a run that has no commit.
+func empty(v *commit.View) error {
 	switch {
 	case len(v.Commits) > 0:
-		return v, nil
+		return nil
 	case len(v.Retired) > 0:
-		return nil, &OutcomeError{Outcome: ErrNothingUsable, Err: errors.New("all commits of this run were retired")}
+		return &OutcomeError{Outcome: ErrNothingUsable, Err: errors.New("all commits of this run were retired")}
 	}
-	return nil, &OutcomeError{Outcome: ErrNothingCommitted}
+	return &OutcomeError{Outcome: ErrNothingCommitted}
 }
 
 // choose returns the commits to try, best first, marked ones included.
