@@ -30,6 +30,7 @@ committed.`,
 	}
 	withSettings(cmd, "settle", "scan-interval", "grace", "early-upload")
 	withSettings(cmd, transferSettings(true)...)
+	withSettings(cmd, nodeSettings()...)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		cfg, log, err := a.load(cmd)
 		if err != nil {

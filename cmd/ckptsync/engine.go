@@ -8,6 +8,7 @@ import (
 	"github.com/ckptsync/ckptsync/blob"
 	"github.com/ckptsync/ckptsync/cmd/ckptsync/internal/config"
 	"github.com/ckptsync/ckptsync/cmd/ckptsync/internal/machine"
+	"github.com/ckptsync/ckptsync/cmd/ckptsync/internal/nodes"
 	"github.com/ckptsync/ckptsync/cmd/ckptsync/internal/store"
 	"github.com/ckptsync/ckptsync/cmd/ckptsync/internal/term"
 	syncer "github.com/ckptsync/ckptsync/sync"
@@ -22,17 +23,22 @@ type engines struct {
 	log        *slog.Logger
 	closeStore func()
 	bars       *term.Bars
+	node       nodes.Identity
 }
 
 // openEngines opens the store and an engine for each run. Its error leaves
 // nothing open.
 func (a *app) openEngines(ctx context.Context, cfg *config.Config, runs []config.Run, log *slog.Logger) (*engines, error) {
+	id, err := a.node(cfg, log)
+	if err != nil {
+		return nil, err
+	}
 	machine.LimitMemory(int64(cfg.Memory), a.getenv)
 	b, closeStore, err := a.openStore(ctx, cfg, store.Options{Concurrency: cfg.Concurrency, Log: log})
 	if err != nil {
 		return nil, err
 	}
-	es := &engines{bucket: b, log: log, closeStore: closeStore, bars: a.term.Bars(log)}
+	es := &engines{bucket: b, log: log, closeStore: closeStore, bars: a.term.Bars(log), node: id}
 	for _, r := range runs {
 		e, err := newEngine(cfg, r, es)
 		if err != nil {
@@ -42,6 +48,20 @@ func (a *app) openEngines(ctx context.Context, cfg *config.Config, runs []config
 		es.list, es.runs = append(es.list, e), append(es.runs, r)
 	}
 	return es, nil
+}
+
+// node says which node of its job this is, and logs where that is from.
+func (a *app) node(cfg *config.Config, log *slog.Logger) (nodes.Identity, error) {
+	id, err := nodes.Resolve(cfg.Nodes, nodes.Environment{Getenv: a.getenv})
+	switch {
+	case err != nil:
+		return id, &usageError{err}
+	case id.Nodes > 1:
+		log.Info("one node of several", "node", id.Node, "nodes", id.Nodes, "join", id.Join, "from", id.From)
+	case id.From != "":
+		log.Info("one writer; if each node saves a part of each step, say --nodes auto", "reason", id.From)
+	}
+	return id, nil
 }
 
 func newEngine(cfg *config.Config, r config.Run, es *engines) (*syncer.Engine, error) {
@@ -55,6 +75,7 @@ func newEngine(cfg *config.Config, r config.Run, es *engines) (*syncer.Engine, e
 		retention = &syncer.Retention{Policy: r.Retention.Policy, Grace: r.Retention.Grace}
 	}
 	return syncer.New(syncer.Config{
+		Nodes: es.node.Nodes, Node: es.node.Node, Join: es.node.Join,
 		Run: r.Name, Root: r.Root, StateDir: r.StateDir, Bucket: es.bucket, StoreURL: cfg.Store.String(),
 		Layouts: layouts, Settle: r.Settle, ScanInterval: cfg.ScanInterval, Retention: retention, StaleUploads: r.Retention.Grace,
 		Concurrency: cfg.Concurrency, Memory: machine.Content(int64(cfg.Memory)), EarlyUpload: cfg.EarlyUpload, DropCache: dropCache(cfg),

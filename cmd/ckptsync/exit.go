@@ -87,6 +87,8 @@ func classify(err error) int {
 		busy        *syncer.BusyError
 		mismatch    *syncer.MismatchError
 		begun       *syncer.HasCommitsError
+		nodes       *syncer.NodesError
+		superseded  *syncer.SupersededError
 		damaged     *restore.DamagedError
 		exported    *export.DamagedError
 	)
@@ -94,11 +96,13 @@ func classify(err error) int {
 		return code
 	}
 	switch {
+	case errors.As(err, &nodes):
+		return statusUsage
 	case errors.As(err, &unreachable):
 		return statusUnknown
 	case errors.As(err, &damaged), errors.As(err, &exported):
 		return statusDamaged
-	case errors.As(err, &busy), errors.As(err, &mismatch), errors.As(err, &begun), errors.Is(err, commit.ErrConflict):
+	case errors.As(err, &busy), errors.As(err, &mismatch), errors.As(err, &begun), errors.As(err, &superseded), errors.Is(err, commit.ErrConflict):
 		return statusRefused
 	}
 	switch blobClass(err) {

@@ -26,6 +26,9 @@ func transferSettings(besideTrainer bool) []string {
 	return flags
 }
 
+// nodeSettings say which node of a job this is.
+func nodeSettings() []string { return []string{"nodes", "node", "join"} }
+
 // dropCache is what the configuration says to drop from the page cache.
 func dropCache(cfg *config.Config) pagecache.Policy {
 	switch cfg.DropCache {

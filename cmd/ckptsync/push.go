@@ -49,6 +49,7 @@ complete step could not be committed.`,
 	asJSON := addJSON(cmd)
 	withSettings(cmd, "settle")
 	withSettings(cmd, transferSettings(true)...)
+	withSettings(cmd, nodeSettings()...)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		cfg, log, err := a.load(cmd)
 		if err != nil {

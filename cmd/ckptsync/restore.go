@@ -36,6 +36,16 @@ type restoreJSON struct {
 	Partial     bool           `json:"partial,omitempty"`   // a selection of its files, and no step
 	OwnPart     bool           `json:"own_part,omitempty"`  // the part that this node saved itself
 	Rewritten   []string       `json:"rewritten,omitempty"` // files whose paths --rewrite-root changed
+	Joined      *joinedJSON    `json:"joined,omitempty"`    // of several nodes
+}
+
+// joinedJSON says of a restore of several nodes which attempt they train in.
+type joinedJSON struct {
+	Attempt       int     `json:"attempt"`
+	Nodes         int     `json:"nodes"`
+	Node          int     `json:"node"`
+	Join          string  `json:"join"`
+	WaitedSeconds float64 `json:"waited_seconds"` // for the others
 }
 
 type skippedStep struct {
@@ -81,6 +91,12 @@ A restore that was cut off leaves what it has brought, and the next one goes on
 from there. What of a step is on this disk already, in its place, in another
 step or in the quarantine, is not fetched either.
 
+Of several nodes (--nodes) each restores the same step, the one that the first of
+them has declared, and the command ends when all are ready: so all train from
+one step, or none does. If a node finds it damaged, all take the next one before
+it. All need the same flags. It says who is awaited, and fails if the others are
+not ready within --join-timeout of the last that was heard of them.
+
 Status 3: nothing has ever been committed, a first start (0 with --if-exists).
 Status 4: there are commits, but none is usable. Status 5: could not tell; do
 not start training from zero on it.`,
@@ -110,6 +126,8 @@ not start training from zero on it.`,
 	cmd.MarkFlagsMutuallyExclusive("fresh", "read-only")
 	withSettings(cmd, "settle", "direct")
 	withSettings(cmd, transferSettings(false)...)
+	withSettings(cmd, nodeSettings()...)
+	withSettings(cmd, "join-timeout")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return a.restore(cmd, &f) }
 	return cmd
 }
@@ -149,7 +167,7 @@ func (a *app) restore(cmd *cobra.Command, f *restoreFlags) error {
 		return err
 	}
 	defer es.close()
-	f.opts.Progress, f.opts.Direct = restoreProgress(es.bars), cfg.Direct
+	f.opts.Progress, f.opts.Direct, f.opts.JoinTimeout = restoreProgress(es.bars), cfg.Direct, cfg.JoinTimeout
 	res, err := es.list[0].Restore(cmd.Context(), f.opts)
 	es.bars.Close()
 	if err != nil {
@@ -221,6 +239,9 @@ func (a *app) hintRestored(res *syncer.Restored) {
 	for _, m := range append(res.Quarantined, res.Aside...) {
 		a.term.Hint("%s was moved to %s", m.Name, m.To)
 	}
+	if t := res.Together; t != nil {
+		a.term.Hint("all %d nodes are ready, in attempt %d: this is node %d, and waited %s for the others", t.Nodes, res.Attempt, t.Node, term.Duration(t.Waited))
+	}
 	switch {
 	case res.Nothing:
 		return
@@ -238,6 +259,9 @@ func toRestoreJSON(res *syncer.Restored) restoreJSON {
 		Step: res.ID.Step, Attempt: res.ID.Attempt, Revision: res.ID.Revision, Resume: string(res.Resume), Layout: res.Layout,
 		Files: res.Files, Bytes: res.Bytes, ReusedBytes: res.Reused, Seconds: res.Duration.Seconds(),
 		Skipped: []skippedStep{}, Metadata: res.Metadata, Partial: res.Partial, OwnPart: res.OwnPart,
+	}
+	if t := res.Together; t != nil {
+		j.Joined = &joinedJSON{Attempt: res.Attempt, Nodes: t.Nodes, Node: t.Node, Join: t.Join, WaitedSeconds: t.Waited.Seconds()}
 	}
 	if j.Metadata == nil {
 		j.Metadata = map[string]any{}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ckptsync/ckptsync/cmd/ckptsync/internal/nodes"
 	"github.com/ckptsync/ckptsync/commit"
 	"github.com/ckptsync/ckptsync/sync/layout"
 )
@@ -30,6 +31,8 @@ func (l *loader) build(chosen string) *Config {
 		DropCache:    f.DropCache,
 		Patience:     time.Duration(f.Patience),
 		Stall:        time.Duration(f.Stall),
+		Nodes:        nodes.Asked{Nodes: f.Nodes, Node: f.Node, Join: f.Join},
+		JoinTimeout:  time.Duration(f.JoinTimeout),
 	}
 	if f.Store != "" {
 		var err error
@@ -64,6 +67,9 @@ func (l *loader) checkNumbers(cfg *Config) {
 	}
 	if _, given := l.where("stall"); given && cfg.Stall < time.Second {
 		l.ps.add(l.at("stall"), "stall: %v is less than 1s", cfg.Stall)
+	}
+	if _, given := l.where("join_timeout"); given && cfg.JoinTimeout < time.Second {
+		l.ps.add(l.at("join_timeout"), "join_timeout: %v is less than 1s", cfg.JoinTimeout)
 	}
 	switch cfg.DropCache {
 	case DropAuto, DropAlways, DropNever:

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ckptsync/ckptsync/cmd/ckptsync/internal/nodes"
 	"github.com/ckptsync/ckptsync/sync/layout"
 )
 
@@ -46,6 +47,8 @@ type Config struct {
 	DropCache    string        // DropAuto, DropAlways or DropNever
 	Patience     time.Duration // how long one call of the store is tried again; 0: as the store package has it
 	Stall        time.Duration // how long no byte may move on a connection; 0: as the driver has it
+	Nodes        nodes.Asked   // which node of a job this is, as its owner said it
+	JoinTimeout  time.Duration // how long a restore waits for other nodes; 0: as the engine has it
 	Log          Log
 
 	Warnings []string // allowed, and worth a line

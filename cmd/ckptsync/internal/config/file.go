@@ -44,6 +44,10 @@ type file struct {
 	Patience     Duration       `yaml:"patience"`
 	Stall        Duration       `yaml:"stall"`
 	Retention    *fileRetention `yaml:"retention"`
+	Nodes        string         `yaml:"nodes"`
+	Node         string         `yaml:"node"`
+	Join         string         `yaml:"join"`
+	JoinTimeout  Duration       `yaml:"join_timeout"`
 	Log          fileLog        `yaml:"log"`
 }
 

@@ -87,6 +87,10 @@ func Settings() []Setting {
 		}},
 		{"drop_cache", "CKPTSYNC_DROP_CACHE", "drop-cache", "MODE", "drop from the page cache what was sent: auto, true or false (default auto: what was not there before)", text(func(f *file) *string { return &f.DropCache })},
 		{"patience", "CKPTSYNC_PATIENCE", "patience", "DURATION", "how long a call of the store is tried again (default about 80s)", length(func(f *file) *Duration { return &f.Patience })},
+		{"nodes", "CKPTSYNC_NODES", "nodes", "N", "how many nodes each save a part of a step; auto: as many as the scheduler says (default 1)", text(func(f *file) *string { return &f.Nodes })},
+		{"node", "CKPTSYNC_NODE", "node", "I", "which of them this is, from 0 (default what the scheduler says)", text(func(f *file) *string { return &f.Node })},
+		{"join", "CKPTSYNC_JOIN", "join", "KEY", "names this start of the job, the same on all its nodes (default the scheduler's job and restart)", text(func(f *file) *string { return &f.Join })},
+		{"join_timeout", "CKPTSYNC_JOIN_TIMEOUT", "join-timeout", "DURATION", "how long a restore that is ready waits for the other nodes (default 30m)", length(func(f *file) *Duration { return &f.JoinTimeout })},
 		{"stall", "CKPTSYNC_STALL", "stall", "DURATION", "give up a connection on which no byte moves for so long (default 30s)", length(func(f *file) *Duration { return &f.Stall })},
 	}
 }
