@@ -157,7 +157,7 @@ func (e *Engine) restoreIn(ctx context.Context, o RestoreOptions, j joined) (Res
 	}
 	e.cfg.hook("ready")
 	began := e.cfg.now()
-	decision, err := e.await(ctx, o, j)
+	decision, err := e.awaitStart(ctx, o, j)
 	if err != nil || decision != commit.StartGo {
 		return res, decision, err
 	}
@@ -299,13 +299,13 @@ func cut(s string, n int) string {
 	return s
 }
 
-// await waits until the attempt is decided, and decides it if all are ready or
+// awaitStart waits until the attempt is decided, and decides it if all are ready or
 // its base is lost. It returns what was decided.
-func (e *Engine) await(ctx context.Context, o RestoreOptions, j joined) (string, error) {
+func (e *Engine) awaitStart(ctx context.Context, o RestoreOptions, j joined) (string, error) {
 	limit := cmp.Or(o.JoinTimeout, DefaultJoinTimeout)
 	poll, last, heard := joinPoll, Awaited{}, e.cfg.now()
 	for {
-		decision, who, err := e.decide(ctx, j)
+		decision, who, err := e.decideStart(ctx, j)
 		if decision != "" || err != nil {
 			return decision, err
 		}
@@ -326,8 +326,8 @@ func (e *Engine) await(ctx context.Context, o RestoreOptions, j joined) (string,
 	}
 }
 
-// decide looks once whether the attempt is decided, and decides it if it can.
-func (e *Engine) decide(ctx context.Context, j joined) (string, Awaited, error) {
+// decideStart looks once whether the attempt is decided, and decides it if it can.
+func (e *Engine) decideStart(ctx context.Context, j joined) (string, Awaited, error) {
 	n := j.Attempt.Attempt
 	who := Awaited{Attempt: n, Nodes: e.cfg.Nodes}
 	seen, err := e.store.Joined(ctx, n)

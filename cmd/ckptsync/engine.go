@@ -8,7 +8,7 @@ import (
 	"github.com/ckptsync/ckptsync/blob"
 	"github.com/ckptsync/ckptsync/cmd/ckptsync/internal/config"
 	"github.com/ckptsync/ckptsync/cmd/ckptsync/internal/machine"
-	"github.com/ckptsync/ckptsync/cmd/ckptsync/internal/nodes"
+	jobnodes "github.com/ckptsync/ckptsync/cmd/ckptsync/internal/nodes"
 	"github.com/ckptsync/ckptsync/cmd/ckptsync/internal/store"
 	"github.com/ckptsync/ckptsync/cmd/ckptsync/internal/term"
 	syncer "github.com/ckptsync/ckptsync/sync"
@@ -23,7 +23,7 @@ type engines struct {
 	log        *slog.Logger
 	closeStore func()
 	bars       *term.Bars
-	node       nodes.Identity
+	node       jobnodes.Identity
 }
 
 // openEngines opens the store and an engine for each run. Its error leaves
@@ -51,8 +51,8 @@ func (a *app) openEngines(ctx context.Context, cfg *config.Config, runs []config
 }
 
 // node says which node of its job this is, and logs where that is from.
-func (a *app) node(cfg *config.Config, log *slog.Logger) (nodes.Identity, error) {
-	id, err := nodes.Resolve(cfg.Nodes, nodes.Environment{Getenv: a.getenv})
+func (a *app) node(cfg *config.Config, log *slog.Logger) (jobnodes.Identity, error) {
+	id, err := jobnodes.Resolve(cfg.Nodes, jobnodes.Environment{Getenv: a.getenv})
 	switch {
 	case err != nil:
 		return id, &usageError{err}
