@@ -209,8 +209,12 @@ func (e *Engine) own(l *life, p *part) *quorum.Own {
 	}
 }
 
-// leads reports whether evidence of the step is on this node.
+// leads reports whether evidence of the step is on this node: where the layout
+// has none, what is there at all.
 func leads(l *life) bool {
+	if l.verdict.Counted {
+		return len(l.tree.Files()) > 0
+	}
 	return slices.ContainsFunc(l.verdict.Evidence, func(rel string) bool {
 		_, ok := l.tree.Lookup(rel)
 		return ok

@@ -220,6 +220,9 @@ func (e *Engine) sealPart(ctx context.Context, l *life, p *part, s quorum.Seal) 
 	m := e.newManifest(l, p.files)
 	m.ID, m.Stamp = e.revisionOf(l, s.Revision), s.Stamp
 	m.Evidence = present(l, m.Evidence)
+	if l.verdict.Counted && leads(l) {
+		m.Evidence = []string{"."}
+	}
 	if len(l.verdict.Reasons) > 0 { // it says nothing of what exact resume needs: the union does
 		m.Resume, m.Missing = commit.ResumeUnknown, nil
 	}

@@ -252,6 +252,9 @@ func (e *Engine) newManifest(l *life, files []commit.File) *commit.Manifest {
 // one save.
 func stamp(l *life) string {
 	var b strings.Builder
+	if l.verdict.Counted {
+		b.WriteString(l.tree.Fingerprint())
+	}
 	for _, rel := range l.verdict.Evidence {
 		if t, ok := l.tree.Lookup(rel); ok {
 			fmt.Fprintf(&b, "%q %d %d\n", rel, t.Size, t.Mod)

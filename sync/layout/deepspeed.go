@@ -145,7 +145,7 @@ func (l deepSpeed) Judge(fsys fs.FS, s Step) (Verdict, error) {
 			j.v.Strength, j.v.Settle = Strong, DefaultSettle
 		}
 	}
-	j.vouch(nil, nil)
+	j.counted()
 	j.v.Pointers = []commit.Pointer{{Path: pointer, Content: s.Name}}
 	return j.verdict(), nil
 }

@@ -69,6 +69,7 @@ type Verdict struct {
 	Voided []string
 
 	Evidence []string      // files that prove it, relative to the step ("." for a single file)
+	Counted  bool          // the layout has no file that proves a step: what is there, and for how long, is all
 	Late     []string      // files that the framework writes after the evidence; not vouched for
 	Skip     []string      // entries that are no part of the step (temporary files), relative to the step; a directory stands for all in it
 	Strength Strength      // of the evidence, without the successor's

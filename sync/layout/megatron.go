@@ -103,7 +103,7 @@ func (megatron) Judge(fsys fs.FS, s Step) (Verdict, error) {
 	j.v.Strength, j.v.Settle = Proof, DefaultSettle
 	if dirs := j.mpRanks(); len(dirs) > 0 {
 		j.legacy(dirs)
-		j.vouch(nil, nil)
+		j.counted()
 		j.v.Strength = Strong
 		if !reached {
 			j.v.Strength, j.v.Settle = Weak, DefaultWeakSettle

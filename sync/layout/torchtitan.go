@@ -186,8 +186,10 @@ func (j *judge) hfWriter() {
 	if j.files[hfIndex] == nil {
 		if sharded != "." {
 			j.missing(hfIndex)
+			j.vouch(nil, nil)
+			return
 		}
-		j.vouch(nil, nil)
+		j.counted()
 		return
 	}
 	j.v.Strength, j.v.Settle = Strong, DefaultSettle
