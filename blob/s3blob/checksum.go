@@ -247,8 +247,8 @@ func (b *Bucket) options(m mode) func(*s3.Options) {
 
 // body makes the reader that a request sends. verify compares the checksum
 // while it is sent, where the store is not known to do that.
-func (p *payload) body(op, key string, verify bool) *body {
-	return &body{op: op, key: key, src: p.src, size: p.size, want: *p.crc, verify: verify && p.size > smallBody}
+func (p *payload) body(ctx context.Context, op, key string, verify bool) *body {
+	return &body{op: op, key: key, src: p.src, size: p.size, want: *p.crc, verify: verify && p.size > smallBody, sent: blob.Sent(ctx)}
 }
 
 // errEnded is what a body yields that is read after its request has ended.
@@ -262,6 +262,7 @@ type body struct {
 	size    int64
 	want    uint32
 	verify  bool
+	sent    func() // called with the last byte
 
 	mu    sync.Mutex
 	off   int64
@@ -339,7 +340,9 @@ func (r *body) advance(p []byte) error {
 			}
 		}
 	}
-	r.off += int64(len(p))
+	if r.off += int64(len(p)); r.off == r.size {
+		r.sent()
+	}
 	return nil
 }
 

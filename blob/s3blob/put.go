@@ -77,7 +77,7 @@ func (b *Bucket) put(ctx context.Context, key string, full *string, p *payload, 
 	if err != nil {
 		return "", err
 	}
-	body := p.body("put", key, m == none || m == crc32c && !b.sum.confirmed())
+	body := p.body(ctx, "put", key, m == none || m == crc32c && !b.sum.confirmed())
 	in := &s3.PutObjectInput{
 		Bucket: &b.bucket, Key: full, Body: body, ContentLength: &p.size,
 		ChecksumCRC32C: crc, ContentMD5: sum,

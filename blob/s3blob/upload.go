@@ -115,7 +115,7 @@ func (u *upload) putPart(ctx context.Context, n int, p *payload, m mode) (etag s
 	if err != nil {
 		return "", err
 	}
-	body := p.body("put part", u.key, m == none || m == crc32c && !u.b.sum.confirmed())
+	body := p.body(ctx, "put part", u.key, m == none || m == crc32c && !u.b.sum.confirmed())
 	out, err := u.b.client.UploadPart(context.WithValue(ctx, bodyKey{}, body), &s3.UploadPartInput{
 		Bucket: &u.b.bucket, Key: u.full, UploadId: &u.id, PartNumber: aws.Int32(int32(n)),
 		Body: body, ContentLength: &p.size, ChecksumCRC32C: crc, ContentMD5: sum, RequestPayer: u.b.requestPayer(),

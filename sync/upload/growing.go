@@ -102,7 +102,7 @@ func (g *Growing) Send(ctx context.Context, f *File, n int, size int64, log Log)
 	defer file.Close()
 	off := int64(n-1) * f.Chunk
 	firm := f.Sure != nil && still(f, file) == nil && f.sure(file, off, size)
-	return g.u.withChunk(ctx, f, file, off, size, func(src blob.Source, d commit.Digest, crc uint32) error {
+	return g.u.withChunk(ctx, f, file, off, size, func(ctx context.Context, src blob.Source, d commit.Digest, crc uint32) error {
 		p := SentPart{Digest: d, Doubt: true, Firm: firm && still(f, file) == nil}
 		if was, ok := f.Sent[n]; ok && was.Digest == d && was.Size == size {
 			p.Part = was.Part
@@ -124,7 +124,7 @@ func (u *Uploader) Alike(ctx context.Context, f *File, n int, size int64, want c
 		return false, err
 	}
 	defer file.Close()
-	err = u.withChunk(ctx, f, file, int64(n-1)*f.Chunk, size, func(_ blob.Source, d commit.Digest, _ uint32) error {
+	err = u.withChunk(ctx, f, file, int64(n-1)*f.Chunk, size, func(_ context.Context, _ blob.Source, d commit.Digest, _ uint32) error {
 		alike = d == want
 		return nil
 	})

@@ -62,7 +62,7 @@ func (l *large) scheduleCompared(ctx context.Context, g *errgroup.Group) {
 func (l *large) compared(ctx context.Context, n int) error {
 	off := int64(n-1) * l.f.Chunk
 	size := min(l.f.Chunk, l.f.Ident.Size-off)
-	return l.u.withChunk(ctx, l.f, l.file, off, size, func(src blob.Source, d commit.Digest, crc uint32) error {
+	return l.u.withChunk(ctx, l.f, l.file, off, size, func(ctx context.Context, src blob.Source, d commit.Digest, crc uint32) error {
 		if !l.known.differs.Load() && d == l.f.Known.Digest[n-1] {
 			l.known.alike[n-1], l.digests[n-1] = true, d
 			l.u.progress(0, size)

@@ -279,7 +279,7 @@ func (l *large) closed(err error) error {
 }
 
 func (l *large) part(ctx context.Context, n int) error {
-	return l.u.withChunk(ctx, l.f, l.file, int64(n-1)*l.f.Chunk, l.size(n), func(src blob.Source, d commit.Digest, crc uint32) error {
+	return l.u.withChunk(ctx, l.f, l.file, int64(n-1)*l.f.Chunk, l.size(n), func(ctx context.Context, src blob.Source, d commit.Digest, crc uint32) error {
 		if was, ok := l.f.Sent[n]; ok && was.Digest == d {
 			l.digests[n-1], l.sent[n-1] = d, was.Part
 			l.u.progress(0, l.size(n))
@@ -319,7 +319,7 @@ func (l *large) whole(ctx context.Context) error {
 	for n := range l.parts() {
 		off := int64(n) * l.f.Chunk
 		size := min(l.f.Chunk, l.f.Ident.Size-off)
-		err := l.u.withChunk(ctx, l.f, l.file, off, size, func(src blob.Source, d commit.Digest, _ uint32) error {
+		err := l.u.withChunk(ctx, l.f, l.file, off, size, func(_ context.Context, src blob.Source, d commit.Digest, _ uint32) error {
 			l.digests[n] = d
 			b, inMemory := src.(blob.Bytes)
 			sum, known = crc32.Update(sum, table(), b), known && inMemory
@@ -329,7 +329,7 @@ func (l *large) whole(ctx context.Context) error {
 			return err
 		}
 	}
-	release, err := l.u.slot(ctx, l.f.Ident.Size)
+	ctx, release, err := l.u.slot(ctx, l.f.Ident.Size)
 	if err != nil {
 		return err
 	}

@@ -19,6 +19,7 @@ import (
 type gate struct {
 	blob.Bucket
 	open chan struct{}
+	sent bool // it tells when only the answer is missing
 
 	mu  sync.Mutex
 	now int // writes that wait
@@ -56,6 +57,9 @@ type gatedUpload struct {
 }
 
 func (u *gatedUpload) PutPart(ctx context.Context, n int, src blob.Source, crc uint32) (blob.Part, error) {
+	if u.g.sent {
+		blob.Sent(ctx)()
+	}
 	u.g.pass()
 	return u.Upload.PutPart(ctx, n, src, crc)
 }
@@ -92,21 +96,24 @@ func sparse(t *testing.T, n int, size int64) []File {
 }
 
 func TestHowManyRequestsAreUnderWay(t *testing.T) {
-	const concurrency = 2
+	const concurrency, memory = 2, 128 << 20
 	for name, c := range map[string]struct {
 		n    int
 		size int64
+		sent bool
 		want int
+		held int64 // bytes in memory
 	}{
-		"small files":         {50, 4096, smallShare * concurrency},
-		"files of some MiB":   {20, 5 << 20, smallShare * concurrency / 3},
-		"parts of large ones": {3, 48 << 20, concurrency}, // all whole parts: a short last one takes less of the room
+		"small files":         {50, 4096, false, smallShare * concurrency, smallShare * (concurrency + 1) * 4096},
+		"files of some MiB":   {20, 5 << 20, false, smallShare * concurrency / 3, smallShare * (concurrency + 1) / 3 * 5 << 20},
+		"parts of large ones": {3, 48 << 20, false, concurrency, (concurrency + 1) * 16 << 20}, // all whole parts: a short last one takes less of the room
+		"parts that are sent": {3, 48 << 20, true, concurrency + 1, (concurrency + 1) * 16 << 20},
 	} {
 		t.Run(name, func(t *testing.T) {
 			files := sparse(t, c.n, c.size)
 			synctest.Test(t, func(t *testing.T) {
-				g := &gate{Bucket: memblob.New(), open: make(chan struct{})}
-				u := New(g, concurrency, 128<<20)
+				g := &gate{Bucket: memblob.New(), open: make(chan struct{}), sent: c.sent}
+				u := New(g, concurrency, memory)
 				done := make(chan error, 1)
 				go func() {
 					_, err := u.Send(t.Context(), files, noLog{})
@@ -116,6 +123,10 @@ func TestHowManyRequestsAreUnderWay(t *testing.T) {
 				if n := g.waiting(); n != c.want {
 					t.Errorf("%d requests under way, want %d", n, c.want)
 				}
+				if u.budget.TryAcquire(memory-c.held+1) || !u.budget.TryAcquire(memory-c.held) {
+					t.Errorf("it has not %d bytes in memory", c.held)
+				}
+				u.budget.Release(memory - c.held)
 				close(g.open)
 				if err := <-done; err != nil {
 					t.Fatal(err)

@@ -111,7 +111,8 @@ type Uploader struct {
 	concurrency int
 	memory      int64
 	budget      *semaphore.Weighted
-	slots       *semaphore.Weighted
+	ready       *semaphore.Weighted // what is being read, sent, or has no answer yet
+	slots       *semaphore.Weighted // what is being sent
 	buffers     sync.Pool
 	// Progress, if not nil, is told of every chunk that the store has
 	// acknowledged: bytes sent now, or in the store before. Bytes that seemed
@@ -121,16 +122,23 @@ type Uploader struct {
 	Cache pagecache.Policy
 }
 
-// New returns an Uploader that has at most concurrency large requests under way,
-// or up to eight times as many small ones, and at most memory bytes of file
-// content in memory (but always one chunk).
+// New returns an Uploader that sends at most concurrency large requests at once,
+// or up to eight times as many small ones, and has at most memory bytes of file
+// content in memory (but always one chunk). As far as the memory allows, a quarter
+// more, but at least one, are being read meanwhile, or wait for the store's answer
+// where the driver can tell: the network need not wait for either.
 func New(b blob.Bucket, concurrency int, memory int64) *Uploader {
 	concurrency, memory = max(1, concurrency), max(1, memory)
 	return &Uploader{
 		bucket: b, concurrency: concurrency, memory: memory,
 		budget: semaphore.NewWeighted(memory), slots: semaphore.NewWeighted(int64(smallShare * concurrency)),
+		ready: semaphore.NewWeighted(int64(atOnce(concurrency))),
 	}
 }
+
+// atOnce is the room, in small requests, for those that are sent and those before
+// and after that.
+func atOnce(concurrency int) int { return smallShare * (concurrency + max(1, concurrency/4)) }
 
 // smallShare is how many small requests take the place of a large one. What a
 // small one costs is mostly waiting for its answer. One takes another share for
@@ -140,13 +148,22 @@ const (
 	smallRequest = 2 << 20
 )
 
-// slot waits until a request of n bytes may begin.
-func (u *Uploader) slot(ctx context.Context, n int64) (release func(), err error) {
-	w := min(smallShare, 1+n/smallRequest)
+// share is the room that a request of n bytes takes.
+func share(n int64) int64 { return min(smallShare, 1+n/smallRequest) }
+
+// slot waits until a request of n bytes may begin, and returns a context for it.
+// A large one makes room for the next as soon as it was sent; the store then
+// thinks about one more.
+func (u *Uploader) slot(ctx context.Context, n int64) (_ context.Context, release func(), err error) {
+	w := share(n)
 	if err := u.slots.Acquire(ctx, w); err != nil {
-		return nil, context.Cause(ctx)
+		return nil, nil, context.Cause(ctx)
 	}
-	return func() { u.slots.Release(w) }, nil
+	release = sync.OnceFunc(func() { u.slots.Release(w) })
+	if w == smallShare {
+		ctx = blob.OnSent(ctx, release)
+	}
+	return ctx, release, nil
 }
 
 // Send uploads the files and returns their digests, in the same order. When it
@@ -159,7 +176,7 @@ func (u *Uploader) slot(ctx context.Context, n int64) (release func(), err error
 func (u *Uploader) Send(ctx context.Context, files []File, log Log) ([][]commit.Digest, error) {
 	out := make([][]commit.Digest, len(files))
 	g, work := errgroup.WithContext(ctx)
-	g.SetLimit(smallShare * u.concurrency)
+	g.SetLimit(atOnce(u.concurrency))
 	order := doubtedLast(files)
 	b := u.newBeginner(work, files, order, log)
 	defer b.close()
@@ -217,7 +234,7 @@ func (u *Uploader) small(ctx context.Context, f *File, cache pagecache.Policy) (
 	var digests []commit.Digest
 	size, alike := f.Ident.Size, false
 	f.Firm = f.sure(file, 0, size)
-	err = u.withChunk(ctx, f, file, 0, size, func(src blob.Source, d commit.Digest, crc uint32) error {
+	err = u.withChunk(ctx, f, file, 0, size, func(ctx context.Context, src blob.Source, d commit.Digest, crc uint32) error {
 		if size > 0 {
 			digests = []commit.Digest{d}
 		}
@@ -243,14 +260,17 @@ func (u *Uploader) small(ctx context.Context, f *File, cache pagecache.Policy) (
 	return digests, err
 }
 
+// sender sends a chunk that was hashed.
+type sender func(context.Context, blob.Source, commit.Digest, uint32) error
+
 // withChunk reads n bytes at off, hashing them, and calls send with a source
-// of exactly the bytes that were hashed (or, beyond maxBuffer, of the file).
-func (u *Uploader) withChunk(ctx context.Context, f *File, file io.ReaderAt, off, n int64, send func(blob.Source, commit.Digest, uint32) error) error {
-	release, err := u.slot(ctx, n)
-	if err != nil {
-		return err
+// of exactly the bytes that were hashed (or, beyond maxBuffer, of the file), when
+// it may be sent.
+func (u *Uploader) withChunk(ctx context.Context, f *File, file io.ReaderAt, off, n int64, send sender) error {
+	if err := u.ready.Acquire(ctx, share(n)); err != nil {
+		return context.Cause(ctx)
 	}
-	defer release()
+	defer u.ready.Release(share(n))
 	weight := min(max(n, 1), u.memory)
 	if n > maxBuffer {
 		weight = min(block, u.memory)
@@ -270,7 +290,7 @@ func (u *Uploader) withChunk(ctx context.Context, f *File, file io.ReaderAt, off
 	} else {
 		buf = u.buffer(block)
 		defer u.release(buf)
-		return u.streamed(f, file, off, n, buf, send)
+		return u.streamed(ctx, f, file, off, n, buf, send)
 	}
 	h, crc := blake3.New(), uint32(0)
 	for at := int64(0); at < n; at += block {
@@ -283,12 +303,25 @@ func (u *Uploader) withChunk(ctx context.Context, f *File, file io.ReaderAt, off
 	}
 	var d commit.Digest
 	h.Sum(d[:0])
-	return send(blob.Bytes(buf[:n]), d, crc)
+	return u.inSlot(ctx, f, blob.Bytes(buf[:n]), d, crc, send)
+}
+
+// inSlot calls send when it may be sent.
+func (u *Uploader) inSlot(ctx context.Context, f *File, src blob.Source, d commit.Digest, crc uint32, send sender) error {
+	ctx, release, err := u.slot(ctx, src.Size())
+	if err != nil {
+		return err
+	}
+	defer release()
+	if f.stopped() {
+		return ErrStopped
+	}
+	return send(ctx, src, d, crc)
 }
 
 // streamed hashes a huge chunk block by block and hands the file itself to
 // send: the store's comparison of the checksum shows if it changed in between.
-func (u *Uploader) streamed(f *File, file io.ReaderAt, off, n int64, buf []byte, send func(blob.Source, commit.Digest, uint32) error) error {
+func (u *Uploader) streamed(ctx context.Context, f *File, file io.ReaderAt, off, n int64, buf []byte, send sender) error {
 	h, crc := blake3.New(), uint32(0)
 	for at := int64(0); at < n; at += block {
 		b := buf[:min(block, n-at)]
@@ -300,7 +333,7 @@ func (u *Uploader) streamed(f *File, file io.ReaderAt, off, n int64, buf []byte,
 	}
 	var d commit.Digest
 	h.Sum(d[:0])
-	err := send(io.NewSectionReader(file, off, n), d, crc)
+	err := u.inSlot(ctx, f, io.NewSectionReader(file, off, n), d, crc, send)
 	if errors.Is(err, blob.ErrCorrupt) {
 		return &ChangedError{Path: f.Path, Why: "its bytes differ between two reads"}
 	}
