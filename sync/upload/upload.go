@@ -124,7 +124,7 @@ type Uploader struct {
 
 // New returns an Uploader that sends at most concurrency large requests at once,
 // or up to eight times as many small ones, and has at most memory bytes of file
-// content in memory (but always one chunk). As far as the memory allows, a quarter
+// content in memory (but always one chunk). As far as the memory allows, half as many
 // more, but at least one, are being read meanwhile, or wait for the store's answer
 // where the driver can tell: the network need not wait for either.
 func New(b blob.Bucket, concurrency int, memory int64) *Uploader {
@@ -138,7 +138,7 @@ func New(b blob.Bucket, concurrency int, memory int64) *Uploader {
 
 // atOnce is the room, in small requests, for those that are sent and those before
 // and after that.
-func atOnce(concurrency int) int { return smallShare * (concurrency + max(1, concurrency/4)) }
+func atOnce(concurrency int) int { return smallShare * (concurrency + max(1, concurrency/2)) }
 
 // smallShare is how many small requests take the place of a large one. What a
 // small one costs is mostly waiting for its answer. One takes another share for
