@@ -15,8 +15,9 @@ type Unfinished struct {
 	Nodes  int       // of the attempt; 0: its object is gone
 	Sealed []PartKey // by node: under its newest claim, or the only ones that it has
 	Voted  []int     // nodes that have voted under their newest claim, ascending
-	// Awaited are the nodes that have not sealed under their newest claim;
-	// once all have, those that have not voted. Ascending.
+	// Awaited are the nodes that have neither sealed under their newest claim
+	// nor, by voting under it, adopted what was sealed under an earlier one; if
+	// there is none, those that have not voted. Ascending.
 	Awaited []int
 	Since   time.Time // when the store received the first of Sealed
 }
@@ -109,7 +110,7 @@ func (u *Unfinished) fill(parts, votes []PartKey, claims map[int]int) {
 	}
 	u.Voted = slices.Sorted(maps.Keys(voted))
 	for n := range u.Nodes {
-		if p, ok := newest[n]; !ok || p.Claim < claims[n] {
+		if p, ok := newest[n]; !ok || p.Claim < claims[n] && !voted[n] {
 			u.Awaited = append(u.Awaited, n)
 		}
 	}

@@ -83,9 +83,10 @@ func TestUnfinished(t *testing.T) {
 		t.Fatal(err)
 	}
 	want("its host was replaced: neither its seal nor its vote counts", "200-a1-r0 of 3: sealed [0.0 1.0 2.0], voted [], awaits [1]")
+	vote(at, 1, 1)
+	want("by its vote it adopts what was sealed", "200-a1-r0 of 3: sealed [0.0 1.0 2.0], voted [1], awaits [0 2]")
 	seal(at, 1, 1)
 	vote(at, 0, 0)
-	vote(at, 1, 1)
 	want("under the new claim", "200-a1-r0 of 3: sealed [0.0 1.1 2.0], voted [0 1], awaits [2]")
 
 	next := at

@@ -61,6 +61,7 @@ func (e *Engine) attach(ctx context.Context) error {
 		return err
 	}
 	e.attached = true
+	e.meetRivals(ctx, v)
 	return nil
 }
 

@@ -56,7 +56,11 @@ type Config struct {
 	// StaleUploads is how old, by the store's clock, an upload in parts must be
 	// that nobody will end, before it is given up; default 24 h.
 	StaleUploads time.Duration
-	Retention    *Retention // which commits a daemon lets go; nil: none
+	// StopWhenSuperseded has Watch end, with an *OvertakenError, once a newer
+	// attempt of the run leads, or, with a *SupersededError, once another host
+	// has taken this node's place.
+	StopWhenSuperseded bool
+	Retention          *Retention // which commits a daemon lets go; nil: none
 
 	Log      *slog.Logger // default discards
 	Reporter Reporter     // default LogReporter

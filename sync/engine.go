@@ -47,6 +47,7 @@ type Engine struct {
 	probed    bool
 	early     early
 	others    others
+	rivals    rivals
 	looked    chan struct{} // there was a look since it was asked
 
 	mu        sync.Mutex // guards what follows
@@ -59,6 +60,7 @@ type Engine struct {
 	// reasons, tree, hold, retry) is written under the lock.
 	lives   map[string]*life
 	atWork  *life                  // the one that is being published
+	quit    func(error)            // ends Watch; nil while it does not run
 	noticed map[string]string      // what was told of a path, so that it is told once
 	called  map[string]layout.Step // steps here that only another node knows for such, by name
 	copies  map[string]copied      // local steps that are copies of other attempts' commits, by name
@@ -361,6 +363,7 @@ func (e *Engine) remark(ctx context.Context, l *life, id commit.ID) {
 		return
 	}
 	e.remarked = e.cfg.now()
+	e.meetRivals(ctx, v)
 	switch s, why := v.State(id); s {
 	case commit.StateHead, commit.StateCommitted:
 	default:

@@ -65,7 +65,28 @@ type Noticed struct {
 	Text string
 }
 
+// Superseded is told when a newer attempt of the run was declared by a restore,
+// and once more when one of those has committed, and so leads: from then on
+// nothing that this engine commits is what a restore takes. Training was
+// restarted elsewhere, or somebody restored the run for a try.
+type Superseded struct {
+	Attempt int            // ours
+	By      commit.Attempt // the newer one
+	Leads   bool
+}
+
+// Beside is told once for every other attempt that commits to the run while
+// this engine does, and does not follow on ours: an old daemon that is still
+// running, or two that were started by mistake.
+type Beside struct {
+	Attempt int // ours
+	Other   commit.Attempt
+	Commit  *commit.ID // its newest; nil: it has begun, and committed nothing yet
+}
+
 func (StageChanged) event() {}
+func (Superseded) event()   {}
+func (Beside) event()       {}
 func (Moved) event()        {}
 func (MovedAhead) event()   {}
 func (Noticed) event()      {}
@@ -101,7 +122,27 @@ func (l LogReporter) Report(e Event) {
 		l.Log.Warn("noticed", "path", e.Path, "reason", e.Text)
 	case Awaited:
 		l.Log.Info("ready, and waits for other nodes", "attempt", e.Attempt, "nodes", e.Nodes, "reason", e.text())
+	case Superseded:
+		l.superseded(e)
+	case Beside:
+		args := []any{"attempt", e.Attempt, "other", e.Other.Attempt, "host", e.Other.Host, "declared", e.Other.Declared}
+		if e.Commit != nil {
+			args = append(args, "commit", e.Commit.String())
+		}
+		l.Log.Warn("another attempt commits to this run", append(args, "reason",
+			"two daemons serve one run, or an old one was left over: nothing of the two mixes, and only one of them has the head; stop the other")...)
 	}
+}
+
+func (l LogReporter) superseded(e Superseded) {
+	args := []any{"attempt", e.Attempt, "by", e.By.Attempt, "host", e.By.Host, "created", e.By.Created.String()}
+	if e.Leads {
+		l.Log.Error("a newer attempt leads", append(args, "reason",
+			"training goes on there, and what is committed here is not restored: stop this daemon and its trainer, or take the newer attempt out with 'ckptsync mark attempt:N excluded' if it was a mistake")...)
+		return
+	}
+	l.Log.Warn("a newer attempt was declared", append(args, "reason",
+		"a restore has begun a newer attempt: once that commits, what is committed here is not restored; stop this daemon if its job was restarted elsewhere")...)
 }
 
 func (l LogReporter) stage(e StageChanged) {

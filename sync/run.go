@@ -160,7 +160,8 @@ func (e *Engine) untilSettled(waitFor func(*life) bool) time.Duration {
 // Watch is the daemon: it looks at the root whenever something may have
 // changed and publishes what is complete, newest first, until ctx is done.
 // Then it commits what is complete or settling within grace, and returns nil
-// if nothing complete was left behind. A second signal is the caller's: it
+// if nothing complete was left behind. So it does when it is told to end once
+// it is superseded, and returns why. A second signal is the caller's: it
 // cancels now, and Watch returns at once with its cause.
 func (e *Engine) Watch(ctx context.Context, now context.Context, grace time.Duration) error {
 	// Training goes on: no restore will take up what a failed one left.
@@ -172,6 +173,10 @@ func (e *Engine) Watch(ctx context.Context, now context.Context, grace time.Dura
 		e.notice("inotify", err.Error())
 	}
 	defer w.Close()
+	ctx, quit := context.WithCancelCause(ctx)
+	defer quit(nil)
+	e.setQuit(quit)
+	defer e.setQuit(nil)
 	kick := make(chan struct{}, 1)
 	work, stop := context.WithCancelCause(now)
 	defer stop(nil)
@@ -191,10 +196,26 @@ func (e *Engine) Watch(ctx context.Context, now context.Context, grace time.Dura
 	}
 	for _, o := range left {
 		if o.Stage == Failed {
-			return fmt.Errorf("%s could not be committed before the end: %s", o.Step, o.Reasons[0])
+			return errors.Join(superseded(ctx), fmt.Errorf("%s could not be committed before the end: %s", o.Step, o.Reasons[0]))
 		}
 	}
+	return superseded(ctx)
+}
+
+// superseded is why Watch has ended by itself; nil if it did not.
+func superseded(ctx context.Context) error {
+	var by *OvertakenError
+	var host *SupersededError
+	if err := context.Cause(ctx); errors.As(err, &by) || errors.As(err, &host) {
+		return err
+	}
 	return nil
+}
+
+func (e *Engine) setQuit(quit func(error)) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.quit = quit
 }
 
 // ErrGrace is the cause when the time that a shutdown was given ran out.
@@ -217,6 +238,7 @@ func (e *Engine) publishLoop(ctx, work context.Context, kick <-chan struct{}) er
 		}
 		e.sendAhead(ctx)
 		e.tidy(ctx)
+		e.lookOut(ctx)
 		var turn <-chan time.Time
 		if d := e.untilTurn(); d >= 0 {
 			turn = e.cfg.after(d)

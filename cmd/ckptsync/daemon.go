@@ -24,11 +24,15 @@ func (a *app) daemonCmd() *cobra.Command {
 		Long: `Watch the root of every configured run, upload each complete step and commit it,
 until SIGTERM or SIGINT. Then commit what is complete within --grace, and print
 the latest resumable step. A second signal ends it at once; nothing half is ever
-committed.`,
+committed.
+
+It warns when a newer attempt of the run was declared, since training may have been
+restarted elsewhere, and when that has committed and so leads. With
+--stop-when-superseded it then commits what is complete and ends, with status 8.`,
 		GroupID: "sync",
 		Args:    cobra.NoArgs,
 	}
-	withSettings(cmd, "settle", "scan-interval", "grace", "early-upload")
+	withSettings(cmd, "settle", "scan-interval", "grace", "early-upload", "stop-when-superseded")
 	withSettings(cmd, transferSettings(true)...)
 	withSettings(cmd, nodeSettings()...)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -77,7 +81,7 @@ func (a *app) daemon(ctx context.Context, es *engines, grace time.Duration) erro
 	if now.Err() != nil {
 		return context.Cause(now)
 	}
-	if err != nil && ctx.Err() != nil {
+	if err != nil && ctx.Err() != nil && classify(err) != statusRefused {
 		return &exitError{statusIncomplete, err}
 	}
 	return err

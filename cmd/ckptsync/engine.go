@@ -79,7 +79,8 @@ func newEngine(cfg *config.Config, r config.Run, es *engines) (*syncer.Engine, e
 		Run: r.Name, Root: r.Root, StateDir: r.StateDir, Bucket: es.bucket, StoreURL: cfg.Store.String(),
 		Layouts: layouts, Settle: r.Settle, ScanInterval: cfg.ScanInterval, Retention: retention, StaleUploads: r.Retention.Grace,
 		Concurrency: cfg.Concurrency, Memory: machine.Content(int64(cfg.Memory)), EarlyUpload: cfg.EarlyUpload, DropCache: dropCache(cfg),
-		Log: log, Reporter: syncer.Reporters{syncer.LogReporter{Log: log}, newBarReporter(es.bars)},
+		StopWhenSuperseded: cfg.StopWhenSuperseded,
+		Log:                log, Reporter: syncer.Reporters{syncer.LogReporter{Log: log}, newBarReporter(es.bars)},
 	})
 }
 

@@ -89,6 +89,7 @@ func classify(err error) int {
 		begun       *syncer.HasCommitsError
 		nodes       *syncer.NodesError
 		superseded  *syncer.SupersededError
+		overtaken   *syncer.OvertakenError
 		damaged     *restore.DamagedError
 		exported    *export.DamagedError
 	)
@@ -102,7 +103,8 @@ func classify(err error) int {
 		return statusUnknown
 	case errors.As(err, &damaged), errors.As(err, &exported):
 		return statusDamaged
-	case errors.As(err, &busy), errors.As(err, &mismatch), errors.As(err, &begun), errors.As(err, &superseded), errors.Is(err, commit.ErrConflict):
+	case errors.As(err, &busy), errors.As(err, &mismatch), errors.As(err, &begun), errors.As(err, &superseded),
+		errors.As(err, &overtaken), errors.Is(err, commit.ErrConflict):
 		return statusRefused
 	}
 	switch blobClass(err) {

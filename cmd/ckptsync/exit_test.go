@@ -43,6 +43,8 @@ func TestStatus(t *testing.T) {
 		{plain, &syncer.UnreachableError{Err: errors.New("x")}, 5, false},
 		{plain, &syncer.BusyError{StateDir: "/s"}, 8, false},
 		{plain, &syncer.MismatchError{What: "run"}, 8, false},
+		{plain, fmt.Errorf("w: %w", &syncer.OvertakenError{}), 8, false},
+		{plain, &syncer.SupersededError{}, 8, false},
 		{plain, fmt.Errorf("w: %w", commit.ErrConflict), 8, false},
 		{plain, fmt.Errorf("w: %w", restore.ErrNothingCommitted), 3, false},
 		{plain, fmt.Errorf("w: %w", restore.ErrNothingUsable), 4, false},

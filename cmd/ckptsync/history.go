@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -122,36 +123,30 @@ func (r *openedRun) attempts(ctx context.Context, v *commit.View, of []commit.Br
 		}
 		out[i] = a
 		if b.Nodes > 1 {
-			g.Go(func() error { return r.joined(gctx, &out[i]) })
+			g.Go(func() error { return r.joined(gctx, v, b.Attempt, &out[i]) })
 		}
 	}
 	return out, g.Wait()
 }
 
 // joined fills in what only attempts of several nodes have.
-func (r *openedRun) joined(ctx context.Context, a *attemptJSON) error {
-	claims, err := r.NewestClaims(ctx, a.Attempt)
+func (r *openedRun) joined(ctx context.Context, v *commit.View, of commit.Attempt, a *attemptJSON) error {
+	claims, err := r.NewestClaims(ctx, of.Attempt)
 	if err != nil {
 		return err
 	}
-	for n := range claims {
-		a.Claimed = append(a.Claimed, n)
-	}
-	slices.Sort(a.Claimed)
-	if !a.Declared {
+	a.Claimed = slices.Sorted(maps.Keys(claims))
+	if !of.Declared {
 		return nil // its daemons wait for nobody
 	}
-	st, err := r.GetStart(ctx, a.Attempt)
+	a.Start, a.voidReason, err = r.Decided(ctx, v, of)
 	switch {
-	case err == nil:
-		a.Start, a.voidReason = st.Decision, st.Reason
-	case errors.Is(err, blob.ErrNotExist):
-		a.Start = startOpen
 	case errors.Is(err, commit.ErrInvalid), errors.Is(err, commit.ErrFormat):
-		a.Start = startOpen
-		a.voidReason = err.Error()
-	default:
+		a.Start, a.voidReason = startOpen, err.Error()
+	case err != nil:
 		return err
+	case a.Start == "":
+		a.Start = startOpen
 	}
 	return nil
 }

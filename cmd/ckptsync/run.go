@@ -90,6 +90,7 @@ func (a *app) train(cmd *cobra.Command, args []string, o syncer.RestoreOptions, 
 	if err != nil {
 		return err
 	}
+	cfg.StopWhenSuperseded = false // the command goes on, and with it what it saves
 	t := &training{app: a, cfg: cfg, run: run, log: log, offline: offline}
 	defer t.close()
 	resume, err := t.resume(ctx, o)

@@ -35,21 +35,22 @@ type Config struct {
 	Runs    []Run         // at least one; its name and root are empty if they are not set
 	Layouts []layout.Spec // the user's own
 
-	ScanInterval time.Duration // between two looks at a root; scanning is the truth, change events only hasten it
-	Grace        time.Duration // for draining after SIGTERM
-	Listen       string        // address of the status server; empty for none
-	Concurrency  int           // ranges in flight at once
-	Memory       Size          // bytes of file content in memory at once
-	EarlyUpload  bool          // a daemon sends what is quiet of a step that is still being written
-	Bandwidth    Bandwidth     // nil: no limit
-	Nice         bool          // yield processor and disk to everybody else
-	Direct       bool          // a restore writes past the page cache
-	DropCache    string        // DropAuto, DropAlways or DropNever
-	Patience     time.Duration // how long one call of the store is tried again; 0: as the store package has it
-	Stall        time.Duration // how long no byte may move on a connection; 0: as the driver has it
-	Nodes        nodes.Asked   // which node of a job this is, as its owner said it
-	JoinTimeout  time.Duration // how long a restore waits for other nodes; 0: as the engine has it
-	Log          Log
+	ScanInterval       time.Duration // between two looks at a root; scanning is the truth, change events only hasten it
+	Grace              time.Duration // for draining after SIGTERM
+	Listen             string        // address of the status server; empty for none
+	Concurrency        int           // ranges in flight at once
+	Memory             Size          // bytes of file content in memory at once
+	EarlyUpload        bool          // a daemon sends what is quiet of a step that is still being written
+	Bandwidth          Bandwidth     // nil: no limit
+	Nice               bool          // yield processor and disk to everybody else
+	Direct             bool          // a restore writes past the page cache
+	DropCache          string        // DropAuto, DropAlways or DropNever
+	Patience           time.Duration // how long one call of the store is tried again; 0: as the store package has it
+	Stall              time.Duration // how long no byte may move on a connection; 0: as the driver has it
+	Nodes              nodes.Asked   // which node of a job this is, as its owner said it
+	JoinTimeout        time.Duration // how long a restore waits for other nodes; 0: as the engine has it
+	StopWhenSuperseded bool          // a daemon ends once a newer attempt of its run leads
+	Log                Log
 
 	Warnings []string // allowed, and worth a line
 }

@@ -30,25 +30,26 @@ type file struct {
 	Runs     []fileRun     `yaml:"runs"`
 	Layouts  []layout.Spec `yaml:"layouts"`
 
-	Settle       *Duration      `yaml:"settle"`
-	ScanInterval Duration       `yaml:"scan_interval"`
-	Grace        Duration       `yaml:"grace"`
-	Listen       string         `yaml:"listen"`
-	Concurrency  int            `yaml:"concurrency"`
-	Memory       Size           `yaml:"memory"`
-	EarlyUpload  bool           `yaml:"early_upload"`
-	Bandwidth    Bandwidth      `yaml:"bandwidth"`
-	Nice         bool           `yaml:"nice"`
-	Direct       bool           `yaml:"direct"`
-	DropCache    string         `yaml:"drop_cache"`
-	Patience     Duration       `yaml:"patience"`
-	Stall        Duration       `yaml:"stall"`
-	Retention    *fileRetention `yaml:"retention"`
-	Nodes        string         `yaml:"nodes"`
-	Node         string         `yaml:"node"`
-	Join         string         `yaml:"join"`
-	JoinTimeout  Duration       `yaml:"join_timeout"`
-	Log          fileLog        `yaml:"log"`
+	Settle             *Duration      `yaml:"settle"`
+	ScanInterval       Duration       `yaml:"scan_interval"`
+	Grace              Duration       `yaml:"grace"`
+	Listen             string         `yaml:"listen"`
+	Concurrency        int            `yaml:"concurrency"`
+	Memory             Size           `yaml:"memory"`
+	EarlyUpload        bool           `yaml:"early_upload"`
+	Bandwidth          Bandwidth      `yaml:"bandwidth"`
+	Nice               bool           `yaml:"nice"`
+	Direct             bool           `yaml:"direct"`
+	DropCache          string         `yaml:"drop_cache"`
+	Patience           Duration       `yaml:"patience"`
+	Stall              Duration       `yaml:"stall"`
+	Retention          *fileRetention `yaml:"retention"`
+	Nodes              string         `yaml:"nodes"`
+	Node               string         `yaml:"node"`
+	Join               string         `yaml:"join"`
+	JoinTimeout        Duration       `yaml:"join_timeout"`
+	Log                fileLog        `yaml:"log"`
+	StopWhenSuperseded bool           `yaml:"stop_when_superseded"`
 }
 
 type fileRun struct {

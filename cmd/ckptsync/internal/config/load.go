@@ -85,6 +85,12 @@ func Settings() []Setting {
 			}
 			return nil
 		}},
+		{"stop_when_superseded", "CKPTSYNC_STOP_WHEN_SUPERSEDED", "stop-when-superseded", "", "end, with status 8, once a newer attempt of the run leads (default warn)", func(f *file, v string) (err error) {
+			if f.StopWhenSuperseded, err = strconv.ParseBool(v); err != nil {
+				return fmt.Errorf("%q is neither true nor false", v)
+			}
+			return nil
+		}},
 		{"drop_cache", "CKPTSYNC_DROP_CACHE", "drop-cache", "MODE", "drop from the page cache what was sent: auto, true or false (default auto: what was not there before)", text(func(f *file) *string { return &f.DropCache })},
 		{"patience", "CKPTSYNC_PATIENCE", "patience", "DURATION", "how long a call of the store is tried again (default about 80s)", length(func(f *file) *Duration { return &f.Patience })},
 		{"nodes", "CKPTSYNC_NODES", "nodes", "N", "how many nodes each save a part of a step; auto: as many as the scheduler says (default 1)", text(func(f *file) *string { return &f.Nodes })},
