@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 
@@ -125,7 +127,7 @@ func (e *Engine) checkBorrowed(ctx context.Context, m *commit.Manifest) error {
 		}
 		ask[id] = true
 	}
-	for id := range ask {
+	for _, id := range slices.SortedFunc(maps.Keys(ask), func(a, b commit.ID) int { return strings.Compare(a.String(), b.String()) }) {
 		lost, err := e.store.Lost(ctx, id)
 		if err != nil {
 			return err
@@ -187,7 +189,8 @@ func (e *Engine) unsound(ctx context.Context, objects map[string]int64) (map[str
 	b := e.store.Bucket()
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(max(1, e.cfg.Concurrency))
-	for dir, names := range folders {
+	for _, dir := range slices.Sorted(maps.Keys(folders)) {
+		names := slices.Sorted(slices.Values(folders[dir]))
 		if len(names) > fewObjects {
 			g.Go(func() error {
 				for info, err := range b.List(ctx, e.store.Key(dir)) {
