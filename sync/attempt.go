@@ -10,6 +10,7 @@ import (
 	"github.com/ckptsync/ckptsync/blob"
 	"github.com/ckptsync/ckptsync/commit"
 	"github.com/ckptsync/ckptsync/sync/layout"
+	"github.com/ckptsync/ckptsync/sync/tree"
 )
 
 // attach makes sure that this engine has an attempt to publish under, and
@@ -120,10 +121,19 @@ func (e *Engine) born(which func(layout.Step) bool) (map[string]string, error) {
 		}
 		born[s.Name] = anyPrint
 		if t, err := e.cfg.capture(e.cfg.Root, s.Name, nil); err == nil {
-			born[s.Name] = t.Fingerprint()
+			born[s.Name] = e.ownPrint(s, t)
 		}
 	}
 	return born, nil
+}
+
+// ownPrint is the fingerprint of a local step without what is no part of it.
+func (e *Engine) ownPrint(s layout.Step, t *tree.Tree) string {
+	v, err := e.layouts[s.Layout].Judge(e.fsys(), s)
+	if err != nil {
+		return t.Fingerprint()
+	}
+	return t.Without(skipper(v.Skip)).Fingerprint()
 }
 
 // adopt makes a drawn attempt the local state, and of several nodes also this

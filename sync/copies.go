@@ -52,7 +52,7 @@ type copied struct {
 // not have.
 func (e *Engine) copyOf(ctx context.Context, s layout.Step, id commit.ID) (string, error) {
 	t, err := e.cfg.capture(e.cfg.Root, s.Name, nil)
-	if err != nil || e.st.Born[s.Name] == t.Fingerprint() {
+	if err != nil || e.st.Born[s.Name] == e.ownPrint(s, t) {
 		return "", nil //nolint:nilerr // what cannot be looked at is no copy; and what was born before is passed over anyhow
 	}
 	parts, err := e.parts(ctx, id)
@@ -63,7 +63,7 @@ func (e *Engine) copyOf(ctx context.Context, s layout.Step, id commit.ID) (strin
 	if err != nil || !same {
 		return "", err
 	}
-	return t.Fingerprint(), nil
+	return e.ownPrint(s, t), nil
 }
 
 // sameTimes reports whether the files of a local step have the times that a

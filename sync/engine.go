@@ -189,7 +189,7 @@ func (e *Engine) look(l *life, above []*life) {
 	switch {
 	case l.done == l.print:
 		e.enter(l, Committed)
-	case e.foreign(l) || !e.judged(l):
+	case e.foreign(l) || !e.judged(l) || e.foreign(l): // by itself, and as judged
 	case l.done == l.tree.Without(skipper(l.verdict.Skip)).Fingerprint():
 		e.enter(l, Committed) // only what is no part of the step came or went
 	case e.settled(l, above):

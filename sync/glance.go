@@ -49,3 +49,10 @@ func (e *Engine) signs(l *life) ([]tree.Ident, error) {
 	}
 	return out, nil
 }
+
+// is reports whether the step has that fingerprint, by itself or, once it has
+// been judged, without what is no part of it: a temporary file that comes or
+// goes makes no new step.
+func (l *life) is(print string) bool {
+	return print == l.print || l.verdict != nil && print == l.tree.Without(skipper(l.verdict.Skip)).Fingerprint()
+}

@@ -12,6 +12,7 @@ import (
 	"github.com/ckptsync/ckptsync/blob"
 	"github.com/ckptsync/ckptsync/blob/blobtest"
 	"github.com/ckptsync/ckptsync/commit"
+	"github.com/ckptsync/ckptsync/sync/layout"
 	"github.com/ckptsync/ckptsync/sync/layout/layouttest"
 	"github.com/ckptsync/ckptsync/sync/restore"
 	"github.com/ckptsync/ckptsync/sync/tree"
@@ -152,6 +153,45 @@ func TestRestorePutsHalfRewrittenStepsAside(t *testing.T) {
 	res := w.restore(RestoreOptions{})
 	if res.ID != id(100, 1, 0) || len(res.Aside) != 1 || res.Aside[0].Name != "checkpoint-200" {
 		t.Errorf("restored %v, aside %+v", res.ID, res.Aside)
+	}
+}
+
+// A step of before, in which a temporary file comes and goes, is still one of
+// before, and so is what the attempt began from.
+func TestTemporaryFileMakesNoStepOfTheAttempt(t *testing.T) {
+	l, err := layout.New(layout.Spec{Name: "own", Step: "s-{step}", Marker: "DONE", Ignore: []string{"*.tmp"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(t)
+	w.tune = func(c *Config) { c.Layouts = []layout.Layout{l} }
+	put := func(rel, text string) {
+		p := filepath.Join(w.root, rel)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(p), 0o755), os.WriteFile(p, []byte(text), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, n := range []string{"s-1", "s-2"} {
+		put(n+"/a", n)
+		put(n+"/DONE", "")
+		w.push()
+	}
+	for range 2 { // it comes, and it goes
+		w.restore(RestoreOptions{}) // from 2; 1 was there before
+		e := w.engine()
+		if _, err := e.Push(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range []string{"s-1", "s-2"} {
+			if err := os.Remove(filepath.Join(w.root, n, "x.tmp")); err != nil {
+				put(n+"/x.tmp", "")
+			}
+		}
+		if _, err := e.Push(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		e.Close()
+		w.wantCommits("1-a1-r0", "2-a1-r0")
 	}
 }
 

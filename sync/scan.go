@@ -247,14 +247,14 @@ func (e *Engine) foreign(l *life) bool {
 		e.enter(l, Committed)
 		return true
 	}
-	if print, ok := st.Born[l.step.Name]; ok && (print == l.print || print == anyPrint) {
+	if print, ok := st.Born[l.step.Name]; ok && (print == anyPrint || l.is(print)) {
 		e.enter(l, Skipped, fmt.Sprintf("was on the disk before attempt %d began", st.Attempt))
 		return true
 	}
 	e.mu.Lock()
 	c, ok := e.copies[l.step.Name]
 	e.mu.Unlock()
-	if ok && c.print == l.print {
+	if ok && l.is(c.print) {
 		e.mu.Lock()
 		l.id = c.of
 		e.mu.Unlock()
@@ -271,7 +271,7 @@ func (e *Engine) foreign(l *life) bool {
 // isBase reports whether the step is what the attempt began from, unchanged: a
 // restore brought it, or it was found to be that commit byte for byte.
 func (e *Engine) isBase(l *life, st *state) bool {
-	return l.step.Number == st.Base.Step && st.Born[l.step.Name] == l.print
+	return l.step.Number == st.Base.Step && l.is(st.Born[l.step.Name])
 }
 
 // settleTime is how long a step of this verdict has to be quiet.
