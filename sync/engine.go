@@ -39,6 +39,7 @@ type Engine struct {
 
 	// The publisher's alone.
 	attached  bool
+	rescues   bool             // commits under the attempt before, whatever start of the job that was of
 	revisions map[int64]int    // next free revision of this attempt, by step number
 	unmarked  map[int64]sealed // what was sealed and not committed yet, by step number
 	lender    *lender          // whose objects the next commit may name

@@ -51,34 +51,12 @@ func (Awaited) event() {}
 func (a Awaited) text() string {
 	var parts []string
 	if len(a.Absent) > 0 {
-		parts = append(parts, fmt.Sprintf("%s not there", nodeList(a.Absent)))
+		parts = append(parts, fmt.Sprintf("%s not there", nodesText(a.Absent)))
 	}
 	if len(a.Restores) > 0 {
-		parts = append(parts, fmt.Sprintf("%s not ready", nodeList(a.Restores)))
+		parts = append(parts, fmt.Sprintf("%s not ready", nodesText(a.Restores)))
 	}
 	return strings.Join(parts, ", ")
-}
-
-// namedNodes bounds how many nodes a message names.
-const namedNodes = 16
-
-func nodeList(nodes []int) string {
-	word := "nodes "
-	if len(nodes) == 1 {
-		word = "node "
-	}
-	more := ""
-	if n := len(nodes) - namedNodes; n > 0 {
-		nodes, more = nodes[:namedNodes], fmt.Sprintf(" and %d more", n)
-	}
-	var b strings.Builder
-	for i, n := range nodes {
-		if i > 0 {
-			b.WriteString(", ")
-		}
-		fmt.Fprint(&b, n)
-	}
-	return word + b.String() + more
 }
 
 // JoinTimeoutError says that not all nodes of a restore were ready in time.

@@ -20,6 +20,8 @@ import (
 	"github.com/ckptsync/ckptsync/blob/memblob"
 	"github.com/ckptsync/ckptsync/commit"
 	"github.com/ckptsync/ckptsync/commit/committest"
+	"github.com/ckptsync/ckptsync/sync/layout"
+	"github.com/ckptsync/ckptsync/sync/layout/layouttest"
 	"github.com/ckptsync/ckptsync/sync/restore"
 )
 
@@ -34,6 +36,9 @@ type job struct {
 	run    *committest.Run
 	dir    string
 	nodes  int
+	key    string // join key
+
+	layouts []layout.Layout // nil: the built-in ones
 
 	mu     sync.Mutex
 	rng    *rand.Rand
@@ -52,7 +57,7 @@ type trains struct {
 
 func newJob(t *testing.T, nodes int, seed uint64) *job {
 	b := memblob.New()
-	j := &job{t: t, bucket: b, run: committest.In(t, b, "exp1"), dir: t.TempDir(), nodes: nodes,
+	j := &job{t: t, bucket: b, run: committest.In(t, b, "exp1"), dir: t.TempDir(), nodes: nodes, key: "job.0",
 		rng: rand.New(rand.NewPCG(seed, 1)), trains: make([]trains, nodes)}
 	j.run.Declare(nil)
 	for _, step := range []int64{3, 4, 5} {
@@ -140,7 +145,12 @@ func (j *job) start(node int, o RestoreOptions) (res Restored, died bool, err er
 	}
 	e, err := New(Config{
 		Run: "exp1", Root: root, Bucket: &nodeBucket{j.bucket, j, node}, StoreURL: "mem://", Host: fmt.Sprint("host", node),
-		Nodes: j.nodes, Node: node, Join: "job.0",
+		Nodes: j.nodes, Node: node, Join: j.key, Layouts: j.layouts,
+		Reporter: ReporterFunc(func(e Event) {
+			if c, ok := e.(StageChanged); ok {
+				j.say("node %d: %s is %s %q", node, c.Step, c.Stage, c.Reasons)
+			}
+		}),
 		hook: func(point string) {
 			if j.may(&j.deaths, 12) {
 				panic(diedError{"at " + point})
@@ -493,6 +503,97 @@ func TestASingleNodeAfterSeveral(t *testing.T) {
 		}
 		if st, err := loadStateOf(w.root); err != nil || st.nodes() != 1 || st.Claim != 0 || st.Join != "" {
 			t.Errorf("%+v %v", st, err)
+		}
+	})
+}
+
+// save has the trainers save a step, each its ranks on its own node's disk, the
+// metadata last.
+func (j *job) save(step int) {
+	files := layouttest.DCPFiles("", layouttest.DCPSave{World: j.nodes, Keys: keysOf(j.nodes), Seed: uint64(step)})
+	for r, f := range files {
+		f.MTime = time.Now().Add(time.Duration(r) * time.Millisecond)
+		dir := filepath.Join(j.dir, fmt.Sprint(r%j.nodes), fmt.Sprintf("step-%d", step))
+		if err := layouttest.WriteFiles(dir, []layouttest.File{f}); err != nil {
+			j.t.Fatal(err)
+		}
+	}
+}
+
+// TestAJoinedRestoreFirstCommitsWhatAllHaveSaved: the nodes lost power right
+// after a save, before any daemon saw it, and the job is started on them again.
+func TestAJoinedRestoreFirstCommitsWhatAllHaveSaved(t *testing.T) {
+	for _, gone := range []bool{false, true} { // the disk of one node
+		t.Run(fmt.Sprintf("gone=%v", gone), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				j := newJob(t, 3, 1)
+				if _, errs := j.all(plainRestore); errors.Join(errs...) != nil {
+					t.Fatal(errs)
+				}
+				j.save(20)
+				want := id(20, 2, 0)
+				if gone {
+					want = id(5, 1, 0)
+					if err := errors.Join(os.RemoveAll(filepath.Join(j.dir, "1")), os.RemoveAll(filepath.Join(j.dir, "1.ckptsync"))); err != nil {
+						t.Fatal(err)
+					}
+				}
+				j.key = "job.1"
+				res, errs := j.all(func(int) RestoreOptions { return RestoreOptions{Policy: restore.Policy{WeightsOK: true}} })
+				for i := range res {
+					if errs[i] != nil || res[i].ID != want || res[i].Attempt != 3 {
+						t.Errorf("node %d: %v, passed over %+v, %v", i, res[i].ID, res[i].Skipped, errs[i])
+					}
+				}
+				if t.Failed() {
+					t.Log(strings.Join(j.log, "\n"))
+				}
+				for i := range res { // nothing that another node does not have
+					_, err := os.Stat(filepath.Join(j.dir, fmt.Sprint(i), "step-20"))
+					if (err == nil) == gone {
+						t.Errorf("step 20 on node %d: %v", i, err)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestAJoinedRestoreFinishesWhatAllHaveVotedFor: the marker was all that was
+// missing, and none of those who voted are left.
+func TestAJoinedRestoreFinishesWhatAllHaveVotedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := newJob(t, 2, 1)
+		if _, errs := j.all(plainRestore); errors.Join(errs...) != nil {
+			t.Fatal(errs)
+		}
+		at := id(6, 2, 0)
+		var digests []commit.Digest
+		for i := range 2 {
+			m := j.run.Manifest(at, "checkpoint-6", i, map[string]string{fmt.Sprintf("rank-%d.bin", i): j.content(6, i)})
+			m.Layout = "my-trainer"
+			ref, err := j.run.Store.PutManifest(t.Context(), m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			digests = append(digests, ref.Digest)
+		}
+		for i := range 2 {
+			if err := j.run.Store.PutVote(t.Context(), &commit.Vote{ID: at, Node: i, Parts: digests}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var err error
+		j.layouts, err = layout.Choose("my-trainer", []layout.Spec{{Name: "my-trainer", Step: "checkpoint-{step}", Required: []string{"rank-0.bin", "rank-1.bin"}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		j.key, j.dir = "job.1", t.TempDir()
+		res, errs := j.all(plainRestore)
+		for i := range res {
+			if errs[i] != nil || res[i].ID != at {
+				t.Errorf("node %d: %v, passed over %+v, %v", i, res[i].ID, res[i].Skipped, errs[i])
+			}
 		}
 	})
 }

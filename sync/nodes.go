@@ -54,7 +54,7 @@ func (e *Engine) sameNode(st *state) error {
 // is trained now is another attempt.
 func (e *Engine) leaveOtherStart() error {
 	switch {
-	case e.st == nil || e.st.nodes() == 1 && e.cfg.Nodes == 1:
+	case e.st == nil || e.rescues || e.st.nodes() == 1 && e.cfg.Nodes == 1:
 		return nil
 	case e.cfg.Nodes == 1:
 		return nodesError("state directory %s is that of node %d of %d under join key %s: say which node this is, as its restore did, or restore first",

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/ckptsync/ckptsync/blob"
 	"github.com/ckptsync/ckptsync/commit"
 	"github.com/ckptsync/ckptsync/sync/layout"
 	"github.com/ckptsync/ckptsync/sync/restore"
@@ -52,7 +51,8 @@ type Restored struct {
 //     restored as its base, before the first byte is read.
 //   - Of several nodes each restores the same base, which the first of them has
 //     pinned in their attempt, and Restore returns when all are ready; see
-//     join.go. What is on their disks and not committed is left as it is.
+//     join.go. What is complete on all their disks is committed first too, if
+//     they are here soon.
 //   - Local steps newer than the restored one that are not complete are moved
 //     into quarantine, so that a trainer that takes the highest-numbered
 //     directory cannot pick them up. If a step was asked for by name, or an
@@ -197,64 +197,6 @@ func (e *Engine) markDamaged(ctx context.Context, d *restore.DamagedError) error
 	})
 }
 
-// rescue commits what is complete on this disk under the attempt before. If
-// that attempt is not known any more, it does so only when a commit of the run
-// is on this disk too, byte for byte: then it is known what the steps continue.
-//
-// A step that only the store keeps from being committed ends the restore: to
-// go on would be to train from an older step than the newest that is whole. One
-// that cannot be committed for its own sake (a file that cannot be read) is
-// left where it is, with a word.
-func (e *Engine) rescue(ctx context.Context) error {
-	steps, err := e.find()
-	var root *RootError
-	if errors.As(err, &root) {
-		return nil // not there yet: a fresh node
-	}
-	if err != nil || len(steps) == 0 {
-		return err
-	}
-	if e.cfg.Nodes > 1 || e.st != nil && e.st.nodes() > 1 {
-		return nil // one node alone cannot commit what several have saved
-	}
-	if e.st == nil {
-		there, err := e.store.Exists(ctx)
-		if err != nil {
-			return storeError(err)
-		}
-		if !there {
-			return nil
-		}
-		v, err := e.store.View(ctx)
-		if err != nil {
-			return storeError(err)
-		}
-		if base, _, err := e.findBase(ctx, v); err != nil || base == nil {
-			return err
-		}
-	}
-	out, err := e.Push(ctx)
-	if err != nil {
-		return err
-	}
-	for _, s := range out {
-		if s.Stage != Failed {
-			continue
-		}
-		if s.Err != nil && (blob.Ambiguous(s.Err) || errors.Is(s.Err, blob.ErrDenied)) && fromStore(s.Err) {
-			return storeError(fmt.Errorf("%s is complete on this disk and could not be committed before the restore: %w", s.Step, s.Err))
-		}
-		e.notice(s.Step, "is complete on this disk and could not be committed before the restore: "+s.Reasons[0])
-	}
-	return nil
-}
-
-// fromStore reports whether an error came from the store.
-func fromStore(err error) bool {
-	var se *blob.Error
-	return errors.As(err, &se)
-}
-
 // putAside moves local steps above the restored one into quarantine.
 func (e *Engine) putAside(o RestoreOptions, res Restored) ([]restore.Moved, error) {
 	steps, err := e.find()
@@ -321,7 +263,7 @@ func (e *Engine) begin(a commit.Attempt, claim int) error {
 	}
 	e.lives = map[string]*life{}
 	e.mu.Unlock()
-	e.attached = false
+	e.attached, e.others = false, others{}
 	return e.adopt(a, claim, born)
 }
 

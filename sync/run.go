@@ -36,13 +36,16 @@ type Outcome struct {
 // step number. The error is that of the pass as a whole: a root that cannot be
 // looked at, a store that cannot be reached (*UnreachableError), ctx. A step
 // that could not be committed is a Failed outcome, not an error.
-func (e *Engine) Push(ctx context.Context) ([]Outcome, error) {
+func (e *Engine) Push(ctx context.Context) ([]Outcome, error) { return e.push(ctx, maxJointPatience) }
+
+// push is Push with another patience for other nodes.
+func (e *Engine) push(ctx context.Context, joint time.Duration) ([]Outcome, error) {
 	moved := e.meter()
 	defer moved.stop()
 	if err := e.attach(ctx); err != nil {
 		return nil, err
 	}
-	p := &pass{tried: map[*life]int{}, settling: map[*life]time.Time{}}
+	p := &pass{joint: joint, tried: map[*life]int{}, settling: map[*life]time.Time{}}
 	e.mu.Lock()
 	for _, l := range e.lives {
 		l.retry = time.Time{}
@@ -97,6 +100,7 @@ const (
 
 // pass is what one Push remembers of the steps.
 type pass struct {
+	joint    time.Duration // how long it is waited for other nodes
 	tried    map[*life]int
 	settling map[*life]time.Time // since when it is waited for
 }
@@ -110,7 +114,7 @@ func (p *pass) patient(e *Engine) func(*life) bool {
 			p.settling[l], since = now, now
 		}
 		if l.waits {
-			return now.Sub(since) < maxJointPatience
+			return now.Sub(since) < p.joint
 		}
 		return now.Sub(since) < maxPatience*max(e.settleTime(l.verdict), time.Second)
 	}

@@ -1,0 +1,119 @@
+package syncer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/ckptsync/ckptsync/blob"
+)
+
+// rescuePatience is how long a restore waits for the other nodes to commit with
+// it what they had all saved before.
+const rescuePatience = 2 * time.Minute
+
+// rescue commits what is complete on this disk under the attempt before. If
+// that attempt is not known any more, it does so only when a commit of the run
+// is on this disk too, byte for byte: then it is known what the steps continue.
+//
+// A step that only the store keeps from being committed ends the restore: to
+// go on would be to train from an older step than the newest that is whole. One
+// that cannot be committed for its own sake (a file that cannot be read) is
+// left where it is, with a word.
+func (e *Engine) rescue(ctx context.Context) error {
+	patience := maxJointPatience
+	if e.cfg.Nodes > 1 || e.st != nil && e.st.nodes() > 1 {
+		if may, err := e.mayRescue(ctx); err != nil || !may {
+			return err
+		}
+		patience = rescuePatience
+		e.rescues = true
+		defer func() { e.rescues = false }()
+	}
+	steps, err := e.find()
+	var root *RootError
+	if errors.As(err, &root) {
+		return nil // not there yet: a fresh node
+	}
+	if err != nil || len(steps) == 0 {
+		return err
+	}
+	if e.st == nil {
+		there, err := e.store.Exists(ctx)
+		if err != nil {
+			return storeError(err)
+		}
+		if !there {
+			return nil
+		}
+		v, err := e.store.View(ctx)
+		if err != nil {
+			return storeError(err)
+		}
+		if base, _, err := e.findBase(ctx, v); err != nil || base == nil {
+			return err
+		}
+	}
+	out, err := e.push(ctx, patience)
+	var lost *SupersededError
+	if errors.As(err, &lost) {
+		e.notice("attempt", fmt.Sprintf("what is on this disk of attempt %d is left alone: another host took this node's place in it", lost.Attempt))
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, s := range out {
+		if s.Stage == Uploaded || s.Stage == Sealed {
+			e.notice(s.Step, "is complete on this disk and could not be committed before the restore: "+strings.Join(s.Reasons, "; "))
+		}
+		if s.Stage != Failed {
+			continue
+		}
+		if s.Err != nil && (blob.Ambiguous(s.Err) || errors.Is(s.Err, blob.ErrDenied)) && fromStore(s.Err) {
+			return storeError(fmt.Errorf("%s is complete on this disk and could not be committed before the restore: %w", s.Step, s.Err))
+		}
+		e.notice(s.Step, "is complete on this disk and could not be committed before the restore: "+s.Reasons[0])
+	}
+	return nil
+}
+
+// mayRescue reports whether this is a node of the attempt before, as which it can
+// commit, with the others, what they have saved. What they have all voted for is
+// committed now.
+func (e *Engine) mayRescue(ctx context.Context) (bool, error) {
+	there, err := e.store.Exists(ctx)
+	if err != nil {
+		return false, storeError(err)
+	}
+	if !there {
+		return false, nil
+	}
+	v, err := e.store.View(ctx)
+	if err != nil {
+		return false, storeError(err)
+	}
+	parts, err := e.store.AllParts(ctx)
+	if err != nil {
+		return false, storeError(err)
+	}
+	for _, a := range v.Attempts {
+		if a.Nodes > 1 && !v.Excluded[a.Attempt] {
+			if err := e.finishVoted(ctx, v, parts, a.Attempt, a.Nodes); err != nil {
+				return false, err
+			}
+		}
+	}
+	if e.st == nil || !e.ours(v) {
+		return false, nil
+	}
+	return e.st.nodes() == 1 || e.st.nodes() == e.cfg.Nodes && e.st.Node == e.cfg.Node, nil
+}
+
+// fromStore reports whether an error came from the store.
+func fromStore(err error) bool {
+	var se *blob.Error
+	return errors.As(err, &se)
+}
