@@ -303,6 +303,41 @@ func TestSettlesFromFirstSightNotFromMtime(t *testing.T) {
 	}
 }
 
+// TestProofSettlesInASecond: and what is written to the step all the same, while
+// it is being sent, keeps the torn one from being committed.
+func TestProofSettlesInASecond(t *testing.T) {
+	w := newWorld(t)
+	stamped := layouttest.Stamp(time.Now().Add(-time.Hour), layouttest.Orbax(20, map[string][]string{"state": {"params", "opt_state"}}))
+	dir := filepath.Join(w.root, "20")
+	if err := layouttest.WriteFiles(dir, stamped); err != nil {
+		t.Fatal(err)
+	}
+	torn := false
+	w.tune = func(c *Config) {
+		c.hook = at("file sent", len(stamped), func() {
+			torn = true
+			if err := os.WriteFile(filepath.Join(dir, "state", "d", "2c3d"), []byte("of another save"), 0o644); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	e := w.engine()
+	defer e.Close()
+	for _, want := range []Stage{Settling, Held} {
+		if err := e.scan(); err != nil {
+			t.Fatal(err)
+		}
+		if l := e.lives["20"]; l == nil || l.stage != want || e.settleTime(l.verdict) != time.Second {
+			t.Fatalf("%+v, want %s", l, want)
+		}
+		w.clock.after(time.Second)
+	}
+	if _, err := e.Push(t.Context()); err != nil || !torn {
+		t.Fatal(err, torn)
+	}
+	w.wantCommits()
+}
+
 func TestSavedAgainIsARevision(t *testing.T) {
 	w := newWorld(t)
 	w.step(100, layouttest.Seed(1))

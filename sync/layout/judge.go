@@ -16,6 +16,7 @@ import (
 
 // Defaults of [Verdict.Settle].
 const (
+	ProofSettle       = time.Second      // with one behind a barrier, where it vouches for every file
 	DefaultSettle     = 5 * time.Second  // with a file that is written last
 	DefaultWeakSettle = 30 * time.Second // where presence is the only evidence
 )

@@ -46,7 +46,7 @@ func (factory) Spec() Spec {
 		AnyOf:       [][]string{{"model/*.safetensors", "model/*.bin", "model/.metadata", "*/*_model_states.pt"}},
 		Marker:      factoryMarker,
 		Exact:       []string{factoryScheduler, "rng_state/rank_0.pt"},
-		Settle:      DefaultSettle,
+		Settle:      ProofSettle,
 		Code: "metadata.json says the step's own number; model and optimizer are distributed checkpoints, or weights and optimizer/state_dict.pt, or " +
 			"lie in a DeepSpeed tree, which stands for scheduler and random states as well; dataloader and rng_state have a file of every rank",
 	}
@@ -92,7 +92,7 @@ func (factory) Judge(fsys fs.FS, s Step) (Verdict, error) {
 	if tree != nil && tree.tag != nil && !tree.tag.optimizer {
 		j.v.Resume, j.v.Missing = commit.ResumeWeights, []string{"*/*_optim_states.pt"}
 	}
-	j.v.Strength, j.v.Settle = Proof, DefaultSettle
+	j.v.Strength, j.v.Settle = Proof, ProofSettle
 	if j.files[factoryMarker] == nil {
 		j.missing(factoryMarker)
 		j.vouch(nil, nil)

@@ -71,7 +71,7 @@ func (orbax) Spec() Spec {
 		Required:    []string{orbaxMetadata},
 		Marker:      orbaxMetadata,
 		Late:        []string{orbaxSuccess},
-		Settle:      DefaultSettle,
+		Settle:      ProofSettle,
 		Code: "a prefix that ends in _ may stand before the number; _CHECKPOINT_METADATA says when the step was committed, commit_success.txt is there if " +
 			"an item has one; each item that it names is there with what its kind needs; a tree of arrays with a component that begins with " +
 			"opt resumes exactly; every data file that OCDBT's manifests and trees lead to is there and reaches as far (what the arrays in them hold is not looked at)",
@@ -86,7 +86,7 @@ func (orbax) Judge(fsys fs.FS, s Step) (Verdict, error) {
 	}
 	j := &orbaxJudge{judge: newJudge(t, nil)}
 	j.checkFiles()
-	j.v.Strength, j.v.Settle = Proof, DefaultSettle
+	j.v.Strength, j.v.Settle = Proof, ProofSettle
 	j.items(j.metadata())
 	j.commitFile()
 	j.resume()

@@ -334,7 +334,11 @@ func (torchtitan) Judge(fsys fs.FS, s Step) (Verdict, error) {
 	j := newJudge(t, nil)
 	j.checkFiles()
 	j.checkIndexes()
-	if d := j.dcpStep(); d != nil && d.known {
+	d := j.dcpStep()
+	if j.v.Strength == Proof && len(j.v.Late) == 0 {
+		j.v.Settle = ProofSettle // torchtitan writes nothing else into it
+	}
+	if d != nil && d.known {
 		for _, item := range titanState {
 			if !d.has(item) {
 				j.v.Missing = append(j.v.Missing, item)
