@@ -240,6 +240,7 @@ func (e *Engine) restoreBase(ctx context.Context, o RestoreOptions, base commit.
 	res, err := restore.Run(ctx, opts)
 	var damaged *restore.DamagedError
 	var refused *restore.RefusedError
+	var other *restore.TopologyError
 	switch {
 	case err == nil:
 		return res, "", nil
@@ -254,7 +255,7 @@ func (e *Engine) restoreBase(ctx context.Context, o RestoreOptions, base commit.
 		return res, fmt.Sprintf("its base %s is gone: %v", base, err), nil
 	case errors.Is(err, restore.ErrCannotTell):
 		return res, "", &restore.OutcomeError{Outcome: restore.ErrCannotTell, Err: err}
-	case errors.As(err, &refused), errors.Is(err, blob.ErrArchived), errors.Is(err, commit.ErrFormat):
+	case errors.As(err, &refused), errors.As(err, &other), errors.Is(err, blob.ErrArchived), errors.Is(err, commit.ErrFormat):
 		return res, "", &restore.OutcomeError{Outcome: restore.ErrNothingUsable, Err: err}
 	}
 	return res, "", err

@@ -106,22 +106,27 @@ func (e *RefusedError) Error() string {
 // Unwrap exposes the cause.
 func (e *RefusedError) Unwrap() error { return e.Err }
 
-// TopologyError says that a node cannot restore its own part alone: the commit
-// was saved by another number of nodes than the run now has. Nothing was
+// TopologyError says that a commit cannot be restored part by part: it was
+// saved by another number of nodes than the run now has, or one of its nodes
+// saved nothing. All nodes of the run come to the same result. Nothing was
 // written.
 type TopologyError struct {
 	ID    commit.ID
 	Saved int // nodes that saved it
 	Nodes int // nodes of the run that restores
-	Node  int // which of them restores
+	Node  int // which of them restores or, if Empty, the first that saved nothing
+	Empty bool
 }
 
 func (e *TopologyError) Error() string {
-	if e.Saved == e.Nodes {
+	const remedy = ": leave out --own-part, and every node gets the whole step"
+	switch {
+	case e.Empty:
+		return fmt.Sprintf("node %d saved nothing of commit %s, and so would get nothing%s", e.Node, e.ID, remedy)
+	case e.Saved == e.Nodes:
 		return fmt.Sprintf("node %d saved no part of commit %s: its nodes are 0 to %d", e.Node, e.ID, e.Saved-1)
 	}
-	return fmt.Sprintf("commit %s was saved by %d nodes and this run has %d, so node %d has no part of its own in it: leave out --own-part, and every node gets the whole step",
-		e.ID, e.Saved, e.Nodes, e.Node)
+	return fmt.Sprintf("commit %s was saved by %d nodes and this run has %d, so node %d has no part of its own in it%s", e.ID, e.Saved, e.Nodes, e.Node, remedy)
 }
 
 // SpaceError says that the local file system has no room for the step. When

@@ -185,6 +185,30 @@ func TestOwnPartOfAnotherTopology(t *testing.T) {
 	}
 }
 
+// Where one node saved nothing, as where only the main node writes, none gets its
+// own part: that one would begin from nothing.
+func TestOwnPartWhereANodeSavedNothing(t *testing.T) {
+	f := newFixture(t)
+	one := []node{dir(stepName(400)), file(stepName(400)+"/model", noise(9, 100))}
+	at := f.commit(f.manifest(id(400), 0, stepName(400), one), f.manifest(id(400), 1, stepName(400), nil))
+	for n := range 2 {
+		o := f.options(commit.ID{})
+		o.Selection = Selection{Node: n, Nodes: 2, OwnPart: true}
+		_, err := Newest(t.Context(), o, Policy{})
+		var other *TopologyError
+		if !errors.Is(err, ErrNothingUsable) || !errors.As(err, &other) || !other.Empty || other.Node != 1 {
+			t.Errorf("node %d: %v", n, err)
+		}
+		wantEmpty(t, f.root)
+	}
+	o := f.options(at)
+	o.Node = 1
+	if _, err := Run(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	wantTree(t, f.root, stepName(400), one)
+}
+
 // A node that restores its own part only never sees what is wrong with
 // another's; whoever restores the whole step does, and says which object.
 func TestDamageOfOneNodesPart(t *testing.T) {

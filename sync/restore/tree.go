@@ -77,8 +77,8 @@ func NewTree(m *commit.Marker, parts []*commit.Manifest, sel Selection) (*Tree, 
 	}
 	wanted := preferred(parts, sel.Node)
 	if sel.OwnPart {
-		if nodes := max(sel.Nodes, 1); len(parts) != nodes || sel.Node < 0 || sel.Node >= nodes {
-			return nil, &TopologyError{ID: m.ID, Saved: len(parts), Nodes: nodes, Node: sel.Node}
+		if err := checkOwnParts(m.ID, parts, sel); err != nil {
+			return nil, err
 		}
 		wanted = wanted[:1]
 	}
@@ -97,6 +97,20 @@ func NewTree(m *commit.Marker, parts []*commit.Manifest, sel Selection) (*Tree, 
 	}
 	t.beside(preferred(parts, sel.Node), byPath)
 	return t, nil
+}
+
+// checkOwnParts says whether each node of the run can restore its own part
+// alone.
+func checkOwnParts(id commit.ID, parts []*commit.Manifest, sel Selection) error {
+	e := &TopologyError{ID: id, Saved: len(parts), Nodes: max(sel.Nodes, 1), Node: sel.Node}
+	if e.Saved != e.Nodes || e.Node < 0 || e.Node >= e.Nodes {
+		return e
+	}
+	if i := slices.IndexFunc(parts, func(m *commit.Manifest) bool { return len(m.Files) == 0 }); i >= 0 {
+		e.Node, e.Empty = parts[i].Node, true
+		return e
+	}
+	return nil
 }
 
 // preferred orders the parts: the node's own first, then ascending.
