@@ -15,6 +15,7 @@ import (
 	"github.com/ckptsync/ckptsync/blob/meterblob"
 	"github.com/ckptsync/ckptsync/commit"
 	"github.com/ckptsync/ckptsync/sync/layout/layouttest"
+	"github.com/ckptsync/ckptsync/sync/restore"
 	"github.com/ckptsync/ckptsync/sync/tree"
 )
 
@@ -91,9 +92,37 @@ func TestNodesCommitWithoutTheLeader(t *testing.T) {
 }
 
 // Every node has voted, and then all of them are gone: the first that comes
-// back writes the marker, though its files are gone too.
+// back writes the marker, though its files are gone too; or the next start of
+// the job, before it looks for the newest step.
 func TestNodesCommitAfterTheEnd(t *testing.T) {
-	c := newCluster(t, 3)
+	t.Run("daemon", func(t *testing.T) {
+		c := newCluster(t, 3)
+		id := c.votedAndGone()
+		c.start(2)
+		if err := c.engines[2].attach(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		c.nodes[0].wantCommits("100-a1-r0")
+		c.wantContent(id, 1)
+	})
+	t.Run("restore", func(t *testing.T) {
+		c := newCluster(t, 3)
+		id := c.votedAndGone()
+		e := c.nodes[0].fresh().engine()
+		defer e.Close()
+		res, err := e.Restore(t.Context(), RestoreOptions{Policy: restore.Policy{WeightsOK: true}})
+		if err != nil || res.ID != id {
+			t.Fatal(res.ID, err)
+		}
+		c.wantContent(id, 1)
+	})
+}
+
+// votedAndGone brings a step of three nodes to where all have voted for it and
+// none has written its marker, and takes them and their disks away.
+func (c *cluster) votedAndGone() commit.ID {
+	t := c.t
+	t.Helper()
 	c.save(100, 1)
 	id := commit.ID{Step: 100, Attempt: 1}
 	for range 60 {
@@ -116,12 +145,7 @@ func TestNodesCommitAfterTheEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	c.start(2)
-	if err := c.engines[2].attach(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	c.nodes[0].wantCommits("100-a1-r0")
-	c.wantContent(id, 1)
+	return id
 }
 
 // A second host that takes a node's place ends the first: what that would still

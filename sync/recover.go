@@ -47,6 +47,8 @@ type Restored struct {
 //   - Complete steps on this disk that are not in the store yet are committed
 //     first, under the attempt that they belong to: work that was saved just
 //     before a reboot survives.
+//   - So is what all nodes of the last start of the job had voted for, if nobody
+//     lived to write its marker.
 //   - The attempt that training goes on under is declared, with what is
 //     restored as its base, before the first byte is read.
 //   - Of several nodes each restores the same base, which the first of them has
@@ -68,6 +70,9 @@ func (e *Engine) Restore(ctx context.Context, o RestoreOptions) (Restored, error
 			return Restored{}, err
 		}
 		e.cfg.hook("rescued")
+		if err := e.finishLast(ctx); err != nil {
+			return Restored{}, err
+		}
 		if e.cfg.Nodes > 1 {
 			return e.restoreTogether(ctx, o)
 		}
