@@ -135,9 +135,9 @@ func (e *Engine) advance(ctx context.Context, l *life, p *part) (*commit.ID, str
 		if why, err := e.follow(l, p, p.read[placeOf(*leader)]); why != "" || err != nil {
 			return nil, why, err
 		}
-		if err := e.adoptEarlier(ctx, l, p, *leader); err != nil {
-			return nil, "", err
-		}
+	}
+	if err := e.adoptEarlier(ctx, l, p, leader); err != nil {
+		return nil, "", err
 	}
 	parts, why, err := e.mayseal(ctx, l, p, parts, leader)
 	if why != "" || err != nil {

@@ -282,6 +282,21 @@ func TestNodesAdoptWhatTheyHad(t *testing.T) {
 	}
 }
 
+// The same for the node that leads: its own vote stands.
+func TestNodesLeaderAdoptsItsVote(t *testing.T) {
+	c := newCluster(t, 2)
+	c.save(100, 1)
+	c.leaderVotes(commit.ID{Step: 100, Attempt: 1})
+	c.stop(0)
+	if err := os.RemoveAll(c.nodes[0].root + ".ckptsync"); err != nil {
+		t.Fatal(err)
+	}
+	c.claim(0)
+	c.start(0)
+	c.looks(60)
+	c.nodes[0].wantCommits("100-a1-r0")
+}
+
 func (c *cluster) dataObjects() (n int) {
 	c.t.Helper()
 	for _, err := range c.nodes[0].store().Data(c.t.Context()) {

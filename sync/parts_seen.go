@@ -172,13 +172,20 @@ func (e *Engine) recallStamps(l *life, p *part) error {
 }
 
 // adoptEarlier makes a part that this node sealed under an earlier claim its
-// own, if the leader has voted for it and the disk still has it: then the vote
-// of the present claim is all that is missing. Else the node seals again, at a
-// revision above.
-func (e *Engine) adoptEarlier(ctx context.Context, l *life, p *part, leader quorum.Part) error {
+// own, if the leader (nil: this node, under that claim) has voted for it and the
+// disk still has it: then the vote of the present claim is all that is missing.
+// Else the node seals again, at a revision above.
+func (e *Engine) adoptEarlier(ctx context.Context, l *life, p *part, leader *quorum.Part) error {
 	s := p.earlier
 	p.earlier = nil
-	if s == nil || p.sealed != nil || s.Content != p.content || s.Stamp != leader.Stamp {
+	if s == nil || p.sealed != nil || s.Content != p.content {
+		return nil
+	}
+	leads, of := e.st.Node, stamp(l)
+	if leader != nil {
+		leads, of = leader.Node, leader.Stamp
+	}
+	if s.Stamp != of {
 		return nil
 	}
 	id := e.revisionOf(l, s.Revision)
@@ -186,7 +193,7 @@ func (e *Engine) adoptEarlier(ctx context.Context, l *life, p *part, leader quor
 	if err != nil {
 		return err
 	}
-	v, err := e.voteOf(ctx, id, voters, leader.Node)
+	v, err := e.voteOf(ctx, id, voters, leads)
 	if err != nil || v == nil {
 		return err
 	}

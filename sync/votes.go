@@ -123,13 +123,23 @@ func (e *Engine) vote(ctx context.Context, l *life, p *part, parts []quorum.Part
 	own := e.own(l, p)
 	id := e.revisionOf(l, p.sealed.Revision)
 	var digests []commit.Digest
-	if leader == nil {
+	switch {
+	case leader == nil && p.sealed.Claim != own.Claim: // it was this node's word under an earlier claim
+		v, err := e.voteOf(ctx, id, voters, own.Node)
+		if err != nil {
+			return "", err
+		}
+		if v == nil || !quorum.Endorses(*v, own) {
+			return "waits for the node that has the evidence", nil
+		}
+		digests = v.Parts
+	case leader == nil:
 		set, why, err := e.propose(ctx, l, p, parts, own)
 		if why != "" || err != nil {
 			return why, err
 		}
 		digests = set.Digests()
-	} else {
+	default:
 		v, err := e.voteOf(ctx, id, voters, leader.Node)
 		if err != nil {
 			return "", err
