@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,6 +33,7 @@ restarted elsewhere, and when that has committed and so leads. With
 		GroupID: "sync",
 		Args:    cobra.NoArgs,
 	}
+	standBy := cmd.Flags().Bool("stand-by", false, "wait while another daemon works on the root, here or on a host that shares it, and take over when that is gone")
 	withSettings(cmd, "settle", "scan-interval", "grace", "early-upload", "stop-when-superseded")
 	withSettings(cmd, transferSettings(true)...)
 	withSettings(cmd, nodeSettings()...)
@@ -48,6 +50,15 @@ restarted elsewhere, and when that has committed and so leads. With
 			return err
 		}
 		beNice(cfg, log)
+		if *standBy {
+			v, err := a.standBy(cmd.Context(), cfg, runs, log)
+			if v == nil {
+				return err
+			}
+			defer v.stop()
+			defer v.es.close()
+			return cmp.Or(v.takenOver(), a.daemon(v.ctx, v.es, cfg.Grace), v.takenOver())
+		}
 		es, err := a.openEngines(cmd.Context(), cfg, runs, log)
 		if err != nil {
 			return err

@@ -89,6 +89,7 @@ func classify(err error) int {
 		begun       *syncer.HasCommitsError
 		nodes       *syncer.NodesError
 		superseded  *syncer.SupersededError
+		over        *syncer.TakenOverError
 		overtaken   *syncer.OvertakenError
 		damaged     *restore.DamagedError
 		exported    *export.DamagedError
@@ -103,7 +104,7 @@ func classify(err error) int {
 		return statusUnknown
 	case errors.As(err, &damaged), errors.As(err, &exported):
 		return statusDamaged
-	case errors.As(err, &busy), errors.As(err, &mismatch), errors.As(err, &begun), errors.As(err, &superseded),
+	case errors.As(err, &busy), errors.As(err, &mismatch), errors.As(err, &begun), errors.As(err, &superseded), errors.As(err, &over),
 		errors.As(err, &overtaken), errors.Is(err, commit.ErrConflict):
 		return statusRefused
 	}
