@@ -49,6 +49,9 @@ func engineJob(ctx context.Context, args json.RawMessage, _ io.Writer) error {
 	if err := json.Unmarshal(args, &a); err != nil {
 		return err
 	}
+	if err := os.MkdirAll(filepath.Dir(a.Profile), 0o755); err != nil {
+		return err
+	}
 	f, err := os.Create(a.Profile)
 	if err != nil {
 		return err

@@ -108,7 +108,7 @@ func TestLimitMemory(t *testing.T) {
 		content, limit int64
 		percent        int
 	}{
-		16 * mib: {16 * mib, 48 * mib, 77}, 96 * mib: {64 * mib, 96 * mib, 77},
+		16 * mib: {16 * mib, 48 * mib, 77}, 96 * mib: {64 * mib, 88 * mib, 77},
 		128 * mib: {128 * mib, 384 * mib, lazy}, 1024 * mib: {1024 * mib, 1536 * mib, lazy},
 	} {
 		LimitMemory(memory, func(string) string { return "" })
