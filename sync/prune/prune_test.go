@@ -1,8 +1,10 @@
 package prune
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -322,6 +324,71 @@ func TestUnnamedDataOfACommit(t *testing.T) {
 			t.Error(got)
 		}
 	})
+}
+
+// pastHead is a store whose answers to HEAD are of an hour ago.
+type pastHead struct{ blob.Bucket }
+
+const past = 65 * time.Minute
+
+func (p pastHead) Stat(ctx context.Context, key string) (blob.Info, error) {
+	info, err := p.Bucket.Stat(ctx, key)
+	info.ModTime = info.ModTime.Add(-past)
+	return info, err
+}
+
+// pastList is one whose listings are.
+type pastList struct{ blob.Bucket }
+
+func (p pastList) List(ctx context.Context, prefix string) iter.Seq2[blob.Info, error] {
+	return func(yield func(blob.Info, error) bool) {
+		for info, err := range p.Bucket.List(ctx, prefix) {
+			info.ModTime = info.ModTime.Add(-past)
+			if !yield(info, err) {
+				return
+			}
+		}
+	}
+}
+
+// TestO36TimesOfAnHourAgo: a store that is not consistent tells times of an hour
+// ago. What is old is then known earlier or later by that, which the grace has
+// room for; what a manifest names stays whatever the times are.
+func TestO36TimesOfAnHourAgo(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		wrap func(blob.Bucket) blob.Bucket
+		at   time.Duration // when what nobody names goes
+	}{
+		"HEAD":    {func(b blob.Bucket) blob.Bucket { return pastHead{b} }, day + past},
+		"listing": {func(b blob.Bucket) blob.Bucket { return pastList{b} }, day - past},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, r *committest.Run) {
+				r.Declare(nil)
+				r.Manifest(committest.ID(1, 100), "step-100", 0, files(100)) // and nobody names it
+				commitSteps(r, 1, 100, 200)
+				s, err := commit.NewStore(c.wrap(r.Bucket), r.Store.Run())
+				if err != nil {
+					t.Fatal(err)
+				}
+				began := time.Now()
+				for at := time.Duration(0); at < c.at+past; at += past / 5 {
+					time.Sleep(at - time.Since(began))
+					res, err := New().Run(t.Context(), Options{Store: s, Policy: retain.Policy{KeepLast: 9}, Grace: day})
+					if err != nil {
+						t.Fatal(err)
+					}
+					if len(res.Swept) > 0 && at < c.at || len(res.Retired) > 0 {
+						t.Fatalf("after %v: %+v", at, res)
+					}
+				}
+				if got := keys(t, r, "data/"); got != "100.1 200.1" || whole(t, r) != "100.1 200.1" {
+					t.Error(got)
+				}
+			})
+		})
+	}
 }
 
 // While a manifest cannot be read it is not known what it names.
