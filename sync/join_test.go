@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -593,6 +594,80 @@ func TestAJoinedRestoreFinishesWhatAllHaveVotedFor(t *testing.T) {
 		for i := range res {
 			if errs[i] != nil || res[i].ID != at {
 				t.Errorf("node %d: %v, passed over %+v, %v", i, res[i].ID, res[i].Skipped, errs[i])
+			}
+		}
+	})
+}
+
+// TestO16NodesBeginFromOneStep: the nodes have different steps on their disks,
+// one of them torn, and a step is committed while they restore. All begin from
+// one step, and no trainer finds a higher one.
+func TestO16NodesBeginFromOneStep(t *testing.T) {
+	for seed := range uint64(3) {
+		synctest.Test(t, func(t *testing.T) {
+			j := newJob(t, 3, seed)
+			local := func(node int, step int64, parts ...int) {
+				for _, p := range parts {
+					f := layouttest.File{Name: fmt.Sprintf("rank-%d.bin", p), Data: []byte(j.content(step, p))}
+					if err := layouttest.WriteFiles(filepath.Join(j.dir, fmt.Sprint(node), fmt.Sprintf("checkpoint-%d", step)), []layouttest.File{f}); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			for _, step := range []int64{5, 200, 300} { // nobody committed 200 and 300
+				local(0, step, 0, 1, 2)
+				local(2, step, 0, 1, 2)
+			}
+			local(1, 5, 0, 1, 2)
+			local(1, 300, 0)
+			go func() {
+				time.Sleep(time.Duration(seed) * 100 * time.Millisecond)
+				j.commit(400)
+			}()
+			res, errs := j.all(plainRestore)
+			time.Sleep(time.Minute)
+			for i := range res {
+				if errs[i] != nil || res[i].ID != res[0].ID || res[i].ID.Step != 5 && res[i].ID.Step != 400 {
+					t.Errorf("node %d: %v %v", i, res[i].ID, errs[i])
+				}
+				have, err := os.ReadDir(filepath.Join(j.dir, fmt.Sprint(i)))
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, d := range have {
+					if step, err := strconv.ParseInt(strings.TrimPrefix(d.Name(), "checkpoint-"), 10, 64); err != nil || step > res[0].ID.Step {
+						t.Errorf("node %d still has %s, and begins from %v", i, d.Name(), res[0].ID)
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestO14EachNodeOnlyHasItsOwnShards: of a DeepSpeed step only node 0 has the
+// model's file and latest. Once both parts are committed, every node gets the
+// whole step and latest, also one whose ranks are others now.
+func TestO14EachNodeOnlyHasItsOwnShards(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := newJob(t, 2, 1)
+		at := id(20, 1, 0)
+		files := map[string]string{"mp_rank_00_model_states.pt": "model", "zero_pp_rank_0_mp_rank_00_optim_states.pt": "0", "zero_pp_rank_1_mp_rank_00_optim_states.pt": "1"}
+		a := j.run.Manifest(at, "global_step20", 0, files)
+		b := j.run.Manifest(at, "global_step20", 1, map[string]string{"zero_pp_rank_2_mp_rank_00_optim_states.pt": "2", "zero_pp_rank_3_mp_rank_00_optim_states.pt": "3"})
+		a.Pointers = []commit.Pointer{{Path: "latest", Content: "global_step20"}}
+		j.run.Seal(a, b)
+		for _, nodes := range []int{2, 4} { // as many as saved it; and a job of another size
+			j.nodes, j.key, j.dir = nodes, fmt.Sprint("job.", nodes), t.TempDir()
+			res, errs := j.all(plainRestore)
+			for i := range res {
+				root := filepath.Join(j.dir, fmt.Sprint(i))
+				shards, err := filepath.Glob(filepath.Join(root, "global_step20", "*.pt"))
+				if errs[i] != nil || err != nil || res[i].ID != at || len(shards) != 5 {
+					t.Errorf("node %d of %d: %v, %d shards, %v", i, nodes, res[i].ID, len(shards), errs[i])
+				}
+				if latest, err := os.ReadFile(filepath.Join(root, "latest")); err != nil || string(latest) != "global_step20" {
+					t.Errorf("node %d of %d: latest is %q, %v", i, nodes, latest, err)
+				}
 			}
 		}
 	})

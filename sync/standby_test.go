@@ -78,7 +78,7 @@ func TestStandByWithoutLocks(t *testing.T) {
 				t.Fatal("nobody was there, and it is not free", err)
 			}
 			ctx, stop := context.WithCancel(t.Context())
-			go a.Keep(ctx) //nolint:errcheck // its end is the test's
+			go a.Keep(ctx)
 			var works atomic.Int32
 			var ended time.Time
 			var wg sync.WaitGroup
@@ -107,7 +107,7 @@ func TestStandByWithoutLocks(t *testing.T) {
 						if works.Add(1) > 1 {
 							t.Error("two work")
 						}
-						v.Keep(ctx2(t)) //nolint:errcheck // until the test ends
+						v.Keep(ctx2(t))
 						return
 					}
 				})
