@@ -46,8 +46,13 @@ func (e *Engine) pruneLoop(ctx context.Context) error {
 	}
 }
 
-// mayPrune tells pruneLoop, without waiting for it, what was committed.
+// mayPrune tells pruneLoop, without waiting for it, what was committed. Of
+// several nodes the first one prunes after a commit, and the others every hour:
+// so that it is done also where that one is gone.
 func (e *Engine) mayPrune(just commit.ID) {
+	if st := e.attempt(); st != nil && st.Node > 0 {
+		return
+	}
 	select {
 	case <-e.fresh: // of a commit that has been overtaken
 	default:

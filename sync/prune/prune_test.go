@@ -142,6 +142,69 @@ func TestRetiresAndSweepsAfterTheGrace(t *testing.T) {
 	})
 }
 
+// A commit of several nodes goes as a whole: every node's data, votes, and
+// manifests, also those under claims that were taken over. What some of its nodes
+// have sealed of the next step stays, and holds nothing up.
+func TestRetiresCommitsOfSeveralNodes(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, r *committest.Run) {
+		if _, err := r.Store.DrawAttempt(t.Context(), func(*commit.View, int) (commit.Attempt, error) {
+			return commit.Attempt{Declared: true, Nodes: 3, Join: "job"}, nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		must := func(err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		files := []map[string]string{{"a": "0", "same": "s"}, {"b": "1", "same": "s"}, {"c": "2", "same": "other"}}
+		for _, step := range []int64{100, 200, 300} {
+			id := committest.ID(1, step)
+			old := r.Manifest(id, "step", 1, files[1]) // by a host that was replaced
+			_, err := r.Store.PutManifest(t.Context(), old)
+			must(err)
+			var parts []*commit.Manifest
+			for n := range 3 {
+				m := r.Manifest(id, "step", n, files[n])
+				if n == 1 {
+					m.Claim = 1
+				}
+				parts = append(parts, m)
+			}
+			marker := r.Seal(parts...)
+			var digests []commit.Digest
+			for _, p := range marker.Parts {
+				digests = append(digests, p.Digest)
+			}
+			for _, p := range marker.Parts {
+				must(r.Store.PutVote(t.Context(), &commit.Vote{ID: id, Node: p.Node, Claim: p.Claim, Parts: digests}))
+			}
+		}
+		for n := range 2 {
+			_, err := r.Store.PutManifest(t.Context(), r.Manifest(committest.ID(1, 400), "step", n, files[n]))
+			must(err)
+		}
+		o := Options{Policy: retain.Policy{KeepLast: 2}, Grace: day}
+		if res := prune(t, r, o); len(res.Retired) != 1 || res.Retired[0].Step != 100 {
+			t.Errorf("retired %v: what is not committed counts for nothing", res.Retired)
+		}
+		time.Sleep(day)
+		if res := prune(t, r, o); res.Manifest != 7 || swept(res) != "8 objects, 12 bytes" {
+			t.Errorf("removed %d manifests and votes, %s", res.Manifest, swept(res))
+		}
+		for folder, want := range map[string]string{"data/": "200.1 300.1 400.1", "parts/": "200.1 300.1 400.1", "votes/": "200.1 300.1", "commits/": "200.1 300.1"} {
+			if got := keys(t, r, folder); got != want {
+				t.Errorf("%s has %s, want %s", folder, got, want)
+			}
+		}
+		if got := whole(t, r); got != "200.1 300.1" {
+			t.Errorf("%s are whole", got)
+		}
+	})
+}
+
 // What a younger commit has borrowed stays, and goes with its last borrower.
 func TestBorrowedDataLivesOn(t *testing.T) {
 	t.Parallel()
