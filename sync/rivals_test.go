@@ -304,6 +304,34 @@ func TestTwoDaemonsByMistake(t *testing.T) {
 	}
 }
 
+// Another host has taken this node's place: it is told, and ends if it was told
+// to.
+func TestReplacedHostIsTold(t *testing.T) {
+	w := newWorld(t).as(1, 2, "job.0")
+	e := w.engine()
+	defer e.Close()
+	if err := e.attach(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	e.cfg.StopWhenSuperseded = true
+	var quit error
+	e.setQuit(func(err error) { quit = err })
+	w.clock.after(calmEvery)
+	e.lookOut(t.Context())
+	if text := w.noticedOf("attempt"); text != "" || quit != nil {
+		t.Fatalf("told %q, %v, and nobody has taken its place", text, quit)
+	}
+	if _, err := w.store().DrawClaim(t.Context(), 1, 1, "another"); err != nil {
+		t.Fatal(err)
+	}
+	w.clock.after(calmEvery)
+	e.lookOut(t.Context())
+	var gone *SupersededError
+	if text := w.noticedOf("attempt"); !strings.Contains(text, "another host has claimed the place of node 1") || !errors.As(quit, &gone) || gone.Newest != 1 {
+		t.Errorf("told %q, %v", text, quit)
+	}
+}
+
 func TestRivalsInTheLog(t *testing.T) {
 	var out strings.Builder
 	r := LogReporter{slog.New(slog.NewTextHandler(&out, nil))}
