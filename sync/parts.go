@@ -36,6 +36,7 @@ type part struct {
 	began time.Time // of the first turn since the files are what they are
 	voted time.Time // for sealed; zero: not yet
 	moved time.Time // when it last got further
+	told  string    // for what it waits, as the log has it
 }
 
 // How long a node with evidence waits for a lower one that has it too, and how
@@ -45,6 +46,9 @@ const (
 	leadPatience   = 10 * time.Second
 	commitPatience = 10 * time.Second
 )
+
+// longWait is how long a step may wait for other nodes before the log says so.
+const longWait = 30 * time.Second
 
 // The pause between two turns of a step that waits for other nodes is a part of
 // the time that it has waited already, between these two: so a node that is late
@@ -107,6 +111,10 @@ func (e *Engine) await(l *life, why string) {
 		stage = Sealed
 	}
 	e.enter(l, stage, why)
+	if waited := now.Sub(l.part.moved); waited >= longWait && l.part.told != why {
+		l.part.told = why
+		e.cfg.Log.Warn("step is not committed yet", "step", l.step.Name, "reason", why, "since", l.part.moved.UTC().Format(time.RFC3339))
+	}
 }
 
 // advance does whatever can be done now. It returns the commit, or why the step

@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ckptsync/ckptsync/blob/meterblob"
 	"github.com/ckptsync/ckptsync/commit"
 	"github.com/ckptsync/ckptsync/sync/layout/layouttest"
 	"github.com/ckptsync/ckptsync/sync/restore"
@@ -189,48 +188,6 @@ func TestNodesReplacedHost(t *testing.T) {
 	}
 	c.looks(30)
 	c.nodes[0].wantCommits("100-a1-r0", "200-a1-r0")
-}
-
-// What one step costs a node in requests does not grow with the number of
-// nodes, but for the leader, which reads every part.
-func TestNodesRequests(t *testing.T) {
-	cost := func(n int) (leader, others, most int64) {
-		c := newCluster(t, n)
-		c.save(100, 1)
-		c.looks(2)
-		before := make([]int64, n)
-		for i, m := range c.meters {
-			before[i] = requestsOf(m)
-		}
-		c.looks(40)
-		c.nodes[0].wantCommits("100-a1-r0")
-		for i, m := range c.meters {
-			d := requestsOf(m) - before[i]
-			if i == 0 {
-				leader = d
-				continue
-			}
-			others += d
-			most = max(most, d)
-		}
-		return leader, others / int64(n-1), most
-	}
-	leader4, few, most4 := cost(4)
-	leader16, many, most16 := cost(16)
-	t.Logf("requests of a step: 4 nodes: leader %d, others %d, at most %d; 16 nodes: %d, %d, %d", leader4, few, most4, leader16, many, most16)
-	if many > few+2 || most16 > most4+2 {
-		t.Errorf("a node that does not lead needs %d (at most %d) requests among 4 nodes, and %d (%d) among 16", few, most4, many, most16)
-	}
-	if leader16-leader4 > 3*12 {
-		t.Errorf("the leader needs %d more requests for 12 more nodes", leader16-leader4)
-	}
-}
-
-func requestsOf(b *meterblob.Bucket) (n int64) {
-	for _, c := range b.Stats().Calls {
-		n += c
-	}
-	return n
 }
 
 // leaderVotes brings a step of two nodes to where node 1 has sealed and not

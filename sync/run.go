@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -29,6 +30,12 @@ type Outcome struct {
 	Reused   int64 // bytes that were in the store already
 	Seconds  float64
 	Now      bool // committed in this pass
+}
+
+// Unfinished reports whether the step is complete, as far as can be told here,
+// and could not be committed: something failed, or another node is awaited.
+func (o *Outcome) Unfinished() bool {
+	return o.Stage == Failed || o.Stage == Held || o.Stage == Uploaded || o.Stage == Sealed
 }
 
 // Push makes one pass: it commits every complete step under the root, waiting
@@ -199,8 +206,8 @@ func (e *Engine) Watch(ctx context.Context, now context.Context, grace time.Dura
 		return err
 	}
 	for _, o := range left {
-		if o.Stage == Failed {
-			return errors.Join(superseded(ctx), fmt.Errorf("%s could not be committed before the end: %s", o.Step, o.Reasons[0]))
+		if o.Unfinished() {
+			return errors.Join(superseded(ctx), fmt.Errorf("%s could not be committed before the end: %s", o.Step, strings.Join(o.Reasons, "; ")))
 		}
 	}
 	return superseded(ctx)

@@ -91,7 +91,7 @@ func sortOutcomes(outcomes []syncer.Outcome) (out *pushJSON, failed int) {
 				u.Reasons = []string{}
 			}
 			out.NotCommitted = append(out.NotCommitted, u)
-			if o.Stage == syncer.Failed {
+			if o.Unfinished() {
 				failed++
 			}
 			continue

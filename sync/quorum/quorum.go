@@ -11,7 +11,10 @@
 //	commit  anyone who sees a vote of every node for the same parts
 //
 // Only the leader reads every part, so a step costs each of the others the same
-// number of requests however many nodes there are. No less is known for that: a
+// number of requests however many nodes there are: 16 for one of one file that
+// is committed at once (TestNodesRequests measures it); the leader of N nodes
+// needs 3 N and 20. One that waits asks twice more each time that its wait has
+// grown by a quarter, and every 30 s at most. No less is known for that: a
 // marker needs the leader's vote, which says that all parts are there under one
 // stamp and are complete together, and every other node's, which says that the
 // part that the leader named is its own and that its files are still those.
