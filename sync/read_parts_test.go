@@ -28,7 +28,7 @@ import (
 // an empty disk.
 func readJob(t *testing.T, b blob.Bucket, nodes int) *job {
 	t.Helper()
-	return &job{t: t, bucket: b, run: committest.In(t, b, "exp1"), dir: t.TempDir(), nodes: nodes,
+	return &job{t: t, bucket: b, run: committest.In(t, b, "exp1"), dir: t.TempDir(), nodes: nodes, key: "job.0",
 		rng: rand.New(rand.NewPCG(1, 1)), trains: make([]trains, nodes)}
 }
 
