@@ -23,7 +23,7 @@ func (e *Engine) findCopies(ctx context.Context, v *commit.View) error {
 			continue // passed over without reading it
 		}
 		for _, c := range v.Commits {
-			if c.Step != s.Number || c.Attempt == e.st.Attempt {
+			if c.Step != s.Number || c.Attempt == e.st.Attempt || e.stray(v, c.Attempt) {
 				continue
 			}
 			print, err := e.copyOf(ctx, s, c.ID)
@@ -39,6 +39,14 @@ func (e *Engine) findCopies(ctx context.Context, v *commit.View) error {
 	e.copies = copies
 	e.mu.Unlock()
 	return nil
+}
+
+// stray reports whether an attempt is one that nobody declared and that counts
+// for less than this host's: what a daemon on a copy of this disk has committed
+// hides no step of this attempt.
+func (e *Engine) stray(v *commit.View, attempt int) bool {
+	declared := slices.ContainsFunc(v.Attempts, func(a commit.Attempt) bool { return a.Attempt == attempt && a.Declared })
+	return !declared && v.Rank(attempt) < v.Rank(e.st.Attempt)
 }
 
 // copied is a local step that is a copy of a commit.

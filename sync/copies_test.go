@@ -35,3 +35,25 @@ func TestBridgeCopyNamesTheRestoredStep(t *testing.T) {
 		t.Errorf("%q, %v", got, err)
 	}
 }
+
+// A daemon without state, on a copy of a disk, commits what it finds where it
+// counts for nothing. The job that has saved the step commits it all the same.
+func TestStrayCopyHidesNoStep(t *testing.T) {
+	w := newWorld(t)
+	w.restore(RestoreOptions{IfExists: true})
+	dir := w.step(100)
+	w.push()
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	w.step(200, layouttest.Seed(2))
+	stray := w.fresh()
+	stray.step(200, layouttest.Seed(2))
+	stray.push()
+	w.wantCommits("100-a1-r0", "200-a2-r0")
+	w.push()
+	w.wantCommits("100-a1-r0", "200-a1-r0", "200-a2-r0")
+	if head, _ := w.view().Head(); head != id(200, 1, 0) {
+		t.Errorf("head %v", head)
+	}
+}
