@@ -80,7 +80,7 @@ func TestStandByWithoutLocks(t *testing.T) {
 			ctx, stop := context.WithCancel(t.Context())
 			go a.Keep(ctx)
 			var works atomic.Int32
-			var ended time.Time
+			var ended atomic.Pointer[time.Time] // when a did
 			var wg sync.WaitGroup
 			for _, host := range []string{"b", "c"} {
 				v := vigil(host)
@@ -98,10 +98,12 @@ func TestStandByWithoutLocks(t *testing.T) {
 							time.Sleep(lockEvery)
 							continue
 						}
-						if ended.IsZero() {
+						at := ended.Load()
+						if at == nil {
 							t.Errorf("%s works beside a", host)
+							return
 						}
-						if took := time.Since(ended); took > 3*deadAfter || dies && took < deadAfter-beatEvery {
+						if took := time.Since(*at); took > 3*deadAfter || dies && took < deadAfter-beatEvery {
 							t.Errorf("%s took over after %s", host, took)
 						}
 						if works.Add(1) > 1 {
@@ -113,7 +115,8 @@ func TestStandByWithoutLocks(t *testing.T) {
 				})
 			}
 			time.Sleep(5 * deadAfter)
-			ended = time.Now()
+			now := time.Now()
+			ended.Store(&now)
 			stop()
 			synctest.Wait()
 			if !dies {
