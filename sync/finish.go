@@ -131,11 +131,11 @@ func (e *Engine) putMarker(ctx context.Context, m *commit.Marker) error {
 	return nil
 }
 
-// finishLast does what finishVoted does for the last start of the job, before
-// another begins: its daemons may all have died between their votes and the
-// marker. That the store cannot be asked is an error: to go on would be to train
-// from an older step than the newest that is whole.
-func (e *Engine) finishLast(ctx context.Context) error {
+// finishAll does what finishVoted does for every start of the job, before another
+// begins: all daemons of one may have died between their votes and the marker.
+// That the store cannot be asked is an error: to go on would be to train from an
+// older step than the newest that is whole.
+func (e *Engine) finishAll(ctx context.Context) error {
 	there, err := e.store.Exists(ctx)
 	if err != nil || !there {
 		return storeError(err)
@@ -144,15 +144,19 @@ func (e *Engine) finishLast(ctx context.Context) error {
 	if err != nil {
 		return storeError(err)
 	}
-	for _, a := range slices.Backward(v.Attempts) {
-		if a.Nodes == 1 {
+	var parts []commit.PartKey
+	for _, a := range v.Attempts {
+		if a.Nodes == 1 || v.Excluded[a.Attempt] {
 			continue
 		}
-		parts, err := e.store.AllParts(ctx)
-		if err != nil {
-			return storeError(err)
+		if parts == nil {
+			if parts, err = e.store.AllParts(ctx); err != nil {
+				return storeError(err)
+			}
 		}
-		return e.finishVoted(ctx, v, parts, a.Attempt, a.Nodes)
+		if err := e.finishVoted(ctx, v, parts, a.Attempt, a.Nodes); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -70,7 +70,7 @@ func (e *Engine) Restore(ctx context.Context, o RestoreOptions) (Restored, error
 			return Restored{}, err
 		}
 		e.cfg.hook("rescued")
-		if err := e.finishLast(ctx); err != nil {
+		if err := e.finishAll(ctx); err != nil {
 			return Restored{}, err
 		}
 		if e.cfg.Nodes > 1 {

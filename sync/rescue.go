@@ -81,8 +81,7 @@ func (e *Engine) rescue(ctx context.Context) error {
 }
 
 // mayRescue reports whether this is a node of the attempt before, as which it can
-// commit, with the others, what they have saved. What they have all voted for is
-// committed now.
+// commit, with the others, what they have saved.
 func (e *Engine) mayRescue(ctx context.Context) (bool, error) {
 	there, err := e.store.Exists(ctx)
 	if err != nil {
@@ -94,17 +93,6 @@ func (e *Engine) mayRescue(ctx context.Context) (bool, error) {
 	v, err := e.store.View(ctx)
 	if err != nil {
 		return false, storeError(err)
-	}
-	parts, err := e.store.AllParts(ctx)
-	if err != nil {
-		return false, storeError(err)
-	}
-	for _, a := range v.Attempts {
-		if a.Nodes > 1 && !v.Excluded[a.Attempt] {
-			if err := e.finishVoted(ctx, v, parts, a.Attempt, a.Nodes); err != nil {
-				return false, err
-			}
-		}
 	}
 	if e.st == nil || !e.ours(v) {
 		return false, nil
