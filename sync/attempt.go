@@ -216,6 +216,11 @@ func (e *Engine) learn(ctx context.Context, v *commit.View) error {
 			e.used(c.ID)
 		}
 	}
+	for id := range v.Retired { // nothing else may be left of it, and what has a tombstone is no commit ever again
+		if id.Attempt == e.st.Attempt {
+			e.used(id)
+		}
+	}
 	e.chooseLender(v)
 	parts, err := e.store.AllParts(ctx)
 	if err != nil {

@@ -391,6 +391,21 @@ func TestStepStaysHeldWhileItIsSent(t *testing.T) {
 	w.wantCommits("100-a1-r0", "300-a1-r0")
 }
 
+// Of a retired commit only its tombstone is left, and that is for ever: a save
+// under its revision would be no commit.
+func TestRetiredRevisionIsNotUsedAgain(t *testing.T) {
+	w := newWorld(t)
+	w.step(100, layouttest.Seed(1))
+	w.push()
+	s, old := w.store(), id(100, 1, 0)
+	if err := errors.Join(s.PutTomb(t.Context(), &commit.Tomb{ID: old}), s.DeleteMarker(t.Context(), old), s.DeletePart(t.Context(), commit.PartKey{ID: old})); err != nil {
+		t.Fatal(err)
+	}
+	w.step(100, layouttest.Seed(2), layouttest.At(time.Now()))
+	w.push()
+	w.wantCommits("100-a1-r1")
+}
+
 func TestTouchedIsNoRevision(t *testing.T) {
 	w := newWorld(t)
 	dir := w.step(100)
