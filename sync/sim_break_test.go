@@ -22,6 +22,8 @@ type simBreakage struct {
 	old, new string
 }
 
+const simSeeds = 100
+
 // simEnough is a number of seeds that find each of them.
 const simEnough = 150
 

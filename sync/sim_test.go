@@ -30,10 +30,7 @@ import (
 // CKPTSYNC_SIM_SEEDS=N runs N seeds instead of those of the gate, from the seed
 // CKPTSYNC_SIM_FROM on.
 
-const (
-	simSeeds  = 100 // in the gate
-	simEvents = 700 // of one seed, before everything comes to rest
-)
+const simEvents = 700 // of one seed, before everything comes to rest
 
 // sim is the world of one seed.
 type sim struct {
@@ -184,7 +181,7 @@ func TestSimulation(t *testing.T) {
 		}
 		return
 	}
-	seeds := simEnv("CKPTSYNC_SIM_SEEDS", simSeeds)
+	seeds := simEnv("CKPTSYNC_SIM_SEEDS", simSeeds) // in the gate
 	dir := simTempDir(t)
 	var restores, commits, kills, events int
 	first := uint64(simEnv("CKPTSYNC_SIM_FROM", 0))

@@ -1,0 +1,5 @@
+//go:build race
+
+package syncer
+
+const simSeeds = 15 // they take several times as long
