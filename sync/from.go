@@ -62,7 +62,7 @@ func (e *Engine) source(ctx context.Context, o RestoreOptions) (*commit.Store, e
 
 // declareFrom declares the attempt that goes on from another run's commit.
 func (e *Engine) declareFrom(ctx context.Context, o RestoreOptions, id commit.ID) (*commit.Attempt, error) {
-	a, err := e.declare(ctx, nil, o.Fresh)
+	a, err := e.declare(ctx, nil, o.Fresh, new(-1))
 	if err == nil {
 		e.cfg.Log.Info("attempt goes on from another run", "attempt", a.Attempt, "source_run", o.From, "commit", id.String())
 	}

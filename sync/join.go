@@ -135,7 +135,7 @@ func (e *Engine) restoreIn(ctx context.Context, o RestoreOptions, j joined) (Res
 	}
 	e.cfg.hook("ready")
 	began := e.cfg.now()
-	decision, err := e.awaitStart(ctx, o, j)
+	decision, err := e.awaitStart(ctx, o, &j)
 	if err != nil || decision != commit.StartGo {
 		return res, decision, err
 	}
@@ -279,12 +279,13 @@ func cut(s string, n int) string {
 }
 
 // awaitStart waits until the attempt is decided, and decides it if all are ready or
-// its base is lost. It returns what was decided.
-func (e *Engine) awaitStart(ctx context.Context, o RestoreOptions, j joined) (string, error) {
+// its base is lost. It returns what was decided. When it ends without that, the
+// node is not ready any more.
+func (e *Engine) awaitStart(ctx context.Context, o RestoreOptions, j *joined) (string, error) {
 	limit := cmp.Or(o.JoinTimeout, DefaultJoinTimeout)
 	poll, last, heard := joinPoll, Awaited{}, e.cfg.now()
 	for {
-		decision, who, err := e.decideStart(ctx, j)
+		decision, who, err := e.decideStart(ctx, *j)
 		if decision != "" || err != nil {
 			return decision, err
 		}
@@ -294,15 +295,39 @@ func (e *Engine) awaitStart(ctx context.Context, o RestoreOptions, j joined) (st
 		}
 		left := limit - e.cfg.now().Sub(heard)
 		if left <= 0 {
-			return "", &JoinTimeoutError{Awaited: who, Join: e.cfg.Join, Wait: limit}
+			return e.withdraw(ctx, j, &JoinTimeoutError{Awaited: who, Join: e.cfg.Join, Wait: limit})
 		}
 		select {
 		case <-e.cfg.after(min(left, poll/2+rand.N(poll))):
 			poll = min(maxJoinPoll, poll*3/2)
 		case <-ctx.Done():
-			return "", context.Cause(ctx)
+			return e.withdraw(ctx, j, context.Cause(ctx))
 		}
 	}
+}
+
+// withdrawTime bounds what a node that is told to end still asks of the store.
+const withdrawTime = 5 * time.Second
+
+// withdraw takes back that this node is ready, by claiming its place again: else
+// the others would begin with it, though nothing is there that would. If they
+// have begun meanwhile, that is what counts; else why is returned.
+func (e *Engine) withdraw(ctx context.Context, j *joined, why error) (string, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), withdrawTime)
+	defer cancel()
+	c, err := e.store.DrawClaim(ctx, j.Attempt.Attempt, e.cfg.Node, e.cfg.Host)
+	if err != nil {
+		return "", errors.Join(why, storeError(err))
+	}
+	st, err := e.store.GetStart(ctx, j.Attempt.Attempt)
+	if errors.Is(err, blob.ErrNotExist) {
+		return "", why
+	}
+	if err != nil {
+		return "", errors.Join(why, storeError(err))
+	}
+	j.claim = c.Claim
+	return st.Decision, nil
 }
 
 // decideStart looks once whether the attempt is decided, and decides it if it can.

@@ -80,20 +80,21 @@ func (e *Engine) Restore(ctx context.Context, o RestoreOptions) (Restored, error
 	var drawn *commit.Attempt
 	var res Restored
 	var err error
-	if o.Fresh && o.From == "" {
-		res.Nothing = true
-	} else {
-		res, err = e.bringBack(ctx, o, &drawn)
-		if err != nil {
+	last := new(-1)
+	for again := true; again; {
+		if o.Fresh && o.From == "" {
+			res.Nothing = true
+		} else if res, err = e.bringBack(ctx, o, &drawn, last); err != nil {
 			return res, err
 		}
-	}
-	if o.ReadOnly {
-		return res, nil
-	}
-	if res.Nothing {
-		if drawn, err = e.declare(ctx, nil, o.Fresh); err != nil {
-			return res, err
+		if o.ReadOnly {
+			return res, nil
+		}
+		if again = false; res.Nothing {
+			drawn, err = e.declare(ctx, nil, o.Fresh, last)
+			if again = errors.Is(err, restore.ErrOvertaken); !again && err != nil {
+				return res, err
+			}
 		}
 	}
 	e.cfg.hook("brought back")
@@ -115,7 +116,8 @@ func (e *Engine) Restore(ctx context.Context, o RestoreOptions) (Restored, error
 }
 
 // bringBack restores, drawing an attempt for each commit that it tries.
-func (e *Engine) bringBack(ctx context.Context, o RestoreOptions, drawn **commit.Attempt) (Restored, error) {
+// last is set to the last number of the listing that the commit is chosen from.
+func (e *Engine) bringBack(ctx context.Context, o RestoreOptions, drawn **commit.Attempt, last *int) (Restored, error) {
 	src, err := e.source(ctx, o)
 	if err != nil {
 		return Restored{}, err
@@ -126,12 +128,14 @@ func (e *Engine) bringBack(ctx context.Context, o RestoreOptions, drawn **commit
 	p := o.Policy
 	if !o.ReadOnly {
 		p.MarkDamaged = e.markDamaged
+		p.Listed = func(v *commit.View) { *last = v.Last }
 		p.Chosen = func(ctx context.Context, id commit.ID) (err error) {
-			*drawn, err = e.declare(ctx, &id, false)
+			*drawn, err = e.declare(ctx, &id, false, last)
 			return err
 		}
 	}
 	if src != e.store && !o.ReadOnly {
+		p.Listed = nil
 		p.MarkDamaged = nil // the other run's daemons and owners see to that
 		p.Chosen = func(ctx context.Context, id commit.ID) (err error) {
 			*drawn, err = e.declareFrom(ctx, o, id)
@@ -164,14 +168,22 @@ func (e *Engine) restoreOptions(o RestoreOptions) restore.Options {
 // declare draws the number of the attempt that training goes on under. If the
 // base was retired or found damaged since it was chosen, the attempt is void:
 // that is restore.ErrGone, and another commit is chosen.
-func (e *Engine) declare(ctx context.Context, base *commit.ID, fresh bool) (*commit.Attempt, error) {
+//
+// last is the last number of the listing that the base was chosen from, and
+// becomes the one that is drawn here; negative: whichever. If another number was
+// drawn since, that is restore.ErrOvertaken: an attempt of which this one knows
+// nothing must not rank below it (R7).
+func (e *Engine) declare(ctx context.Context, base *commit.ID, fresh bool, last *int) (*commit.Attempt, error) {
 	if err := e.conditional(ctx); err != nil {
 		return nil, err
 	}
 	if err := e.store.Ensure(ctx); err != nil {
 		return nil, storeError(err)
 	}
-	a, err := e.store.DrawAttempt(ctx, func(_ *commit.View, n int) (commit.Attempt, error) {
+	a, err := e.store.DrawAttempt(ctx, func(v *commit.View, n int) (commit.Attempt, error) {
+		if *last >= 0 && v.Last != *last {
+			return commit.Attempt{}, restore.ErrOvertaken
+		}
 		return commit.Attempt{
 			Declared: true, Rank: n, Base: base, Fresh: fresh, Nodes: 1,
 			Host: e.cfg.Host, Created: commit.At(e.cfg.now()),
@@ -181,6 +193,9 @@ func (e *Engine) declare(ctx context.Context, base *commit.ID, fresh bool) (*com
 		return nil, storeError(err)
 	}
 	e.cfg.hook("attempt drawn")
+	if *last >= 0 {
+		*last = a.Attempt
+	}
 	e.cfg.Log.Info("attempt declared", "attempt", a.Attempt, "base", base)
 	if base == nil {
 		return &a, nil

@@ -23,6 +23,10 @@ var (
 	ErrCannotTell = errors.New("cannot tell what is in the store")
 )
 
+// ErrOvertaken: since the listing from which a commit was chosen, another
+// restore has declared its attempt. What is best may be another commit now.
+var ErrOvertaken = errors.New("another restore of this run was quicker")
+
 // ErrGone: the commit was retired, perhaps just now. It says nothing about
 // damage.
 var ErrGone = errors.New("it is retired, or was never committed")

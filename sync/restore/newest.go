@@ -27,8 +27,11 @@ type Policy struct {
 	// marks it in the bucket. Its error is logged and changes nothing else.
 	// A read-only restore leaves it nil.
 	MarkDamaged func(ctx context.Context, d *DamagedError) error
+	// Listed, if not nil, is told of each listing that a commit is chosen from.
+	Listed func(v *commit.View)
 	// Chosen, if not nil, is called before any data of a commit is read: the
-	// caller may pin it. Its error ends the restore.
+	// caller may pin it. Its error ends the restore, unless it is ErrOvertaken:
+	// then the run is listed again, and another choice made.
 	Chosen func(ctx context.Context, id commit.ID) error
 }
 
@@ -83,7 +86,22 @@ func Newest(ctx context.Context, o Options, p Policy) (Result, error) {
 	if err := o.complete(); err != nil {
 		return Result{}, err
 	}
+	for range maxOvertaken {
+		if res, err := newest(ctx, o, p); !errors.Is(err, ErrOvertaken) {
+			return res, err
+		}
+	}
+	return Result{}, &OutcomeError{Outcome: ErrCannotTell, Err: ErrOvertaken}
+}
+
+// maxOvertaken bounds how often a choice is made anew.
+const maxOvertaken = 16
+
+func newest(ctx context.Context, o Options, p Policy) (Result, error) {
 	v, err := look(ctx, &o)
+	if v != nil && p.Listed != nil {
+		p.Listed(v)
+	}
 	if err != nil {
 		return Result{}, err
 	}
