@@ -86,7 +86,7 @@ func (e *Engine) turn(ctx context.Context, l *life) error {
 		return e.broken(ctx, l, err)
 	case id != nil:
 		e.cfg.hook("committed")
-		e.others.floor = max(e.others.floor, id.Step)
+		e.others.floor = max(e.others.floor, id.Step-1)
 		if l.part.mine != nil {
 			e.lends(l.part.mine)
 		}

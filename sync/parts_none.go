@@ -63,6 +63,8 @@ func (e *Engine) meetOthers(ctx context.Context) error {
 	for _, k := range keys {
 		if k.Attempt == e.st.Attempt && !e.knows(k.Step) {
 			steps[k.Step] = append(steps[k.Step], k)
+		} else if k.Attempt == e.st.Attempt {
+			e.reopen(k.ID)
 		}
 	}
 	heard := e.others.seen
@@ -101,6 +103,18 @@ func (e *Engine) knows(number int64) bool {
 		}
 	}
 	return false
+}
+
+// reopen takes up a committed step of which another node has sealed a revision
+// above: something changed there, and everyone follows.
+func (e *Engine) reopen(id commit.ID) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, l := range e.lives {
+		if l.step.Number == id.Step && l.hold == nil && l.stage == Committed && l.id.Attempt == id.Attempt && l.id.Revision < id.Revision {
+			l.done, l.glances = "", 0
+		}
+	}
 }
 
 // meetOther begins the life of a step of which these parts are in the store.

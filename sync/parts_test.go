@@ -354,3 +354,18 @@ func TestNodesTakeAnothersWord(t *testing.T) {
 	c.nodes[0].wantCommits("100-a1-r0")
 	c.wantContent(commit.ID{Step: 100, Attempt: 1}, 1)
 }
+
+// A file that a callback adds on one node after the commit: all nodes follow,
+// and the step is committed anew with it.
+func TestNodesFollowALateFile(t *testing.T) {
+	c := newCluster(t, 2)
+	c.save(100, 1)
+	c.looks(30)
+	c.nodes[0].wantCommits("100-a1-r0")
+	c.write(1, "step-100", layouttest.File{Name: "notes.txt", Data: []byte("late"), MTime: c.clock.now()})
+	c.looks(150)
+	c.nodes[0].wantCommits("100-a1-r0", "100-a1-r1")
+	c.wantContent(commit.ID{Step: 100, Attempt: 1, Revision: 1}, 1)
+	c.looks(100)
+	c.nodes[0].wantCommits("100-a1-r0", "100-a1-r1")
+}
