@@ -11,7 +11,10 @@ import (
 // nodes, but for the leader, which reads every part, the head of every file, and
 // every vote.
 func TestNodesRequests(t *testing.T) {
-	const small, large = 4, 256
+	small, large := 4, 256
+	if raced {
+		large = 32
+	}
 	leader, most, all := stepCost(t, small)
 	leaderL, mostL, allL := stepCost(t, large)
 	t.Logf("requests of one step: %d nodes: the leader %d, another at most %d, together %d; %d nodes: %d, %d, %d", small, leader, most, all, large, leaderL, mostL, allL)

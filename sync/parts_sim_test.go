@@ -322,6 +322,9 @@ func (s *nodesSim) rest() {
 // TestNodesSimulation runs some seeds; CKPTSYNC_SIM_NODES=SEED runs one alone.
 func TestNodesSimulation(t *testing.T) {
 	first, n := uint64(1), uint64(16)
+	if raced {
+		n = 6
+	}
 	if v := os.Getenv("CKPTSYNC_SIM_NODES"); v != "" {
 		seed, err := strconv.ParseUint(v, 10, 64)
 		if err != nil {

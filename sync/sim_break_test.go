@@ -136,3 +136,5 @@ func simBuild(t *testing.T) string {
 	}
 	return bin
 }
+
+const raced = false

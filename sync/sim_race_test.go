@@ -3,3 +3,5 @@
 package syncer
 
 const simSeeds = 15 // they take several times as long
+
+const raced = true
