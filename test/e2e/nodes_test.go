@@ -34,16 +34,16 @@ type group struct {
 }
 
 // group begins a start of the job: all nodes restore together.
-func (j *job) group(t *testing.T, key string) *group {
+func (j *job) group(t *testing.T, key string, size int) *group {
 	t.Helper()
-	g := &group{t: t, j: j, key: key, nodes: make([]*node, groupSize), daemons: make([]*daemon, groupSize)}
+	g := &group{t: t, j: j, key: key, nodes: make([]*node, size), daemons: make([]*daemon, size)}
 	for i := range g.nodes {
 		g.fresh(i)
 	}
 	var all sync.WaitGroup
 	for i, n := range g.nodes {
 		all.Go(func() {
-			stdout, stderr, code := output(t, n.command("restore", "--if-exists"))
+			stdout, stderr, code := output(t, n.command("restore", "--if-exists", "--weights-ok"))
 			if code != 0 {
 				t.Errorf("restore on node %d ended with status %d: %s%s", i, code, stdout, stderr)
 			}
@@ -59,7 +59,7 @@ func (j *job) group(t *testing.T, key string) *group {
 // fresh puts a machine that has nothing in node i's place.
 func (g *group) fresh(i int) {
 	n := g.j.node()
-	n.env = append(n.env, "CKPTSYNC_NODES="+strconv.Itoa(groupSize), "CKPTSYNC_NODE="+strconv.Itoa(i), "CKPTSYNC_JOIN="+g.key)
+	n.env = append(n.env, "CKPTSYNC_NODES="+strconv.Itoa(len(g.nodes)), "CKPTSYNC_NODE="+strconv.Itoa(i), "CKPTSYNC_JOIN="+g.key)
 	g.nodes[i] = n
 	if err := os.MkdirAll(n.root, 0o755); err != nil {
 		g.t.Fatal(err)
@@ -121,8 +121,13 @@ func (g *group) write(node, n int, f layouttest.File) {
 // commits waits until every daemon has seen the step committed.
 func (g *group) commits(n int) {
 	g.t.Helper()
+	g.commitsNamed(dcpStep(n))
+}
+
+func (g *group) commitsNamed(step string) {
+	g.t.Helper()
 	for _, d := range g.daemons {
-		d.until(dcpStep(n)+" is committed", func() bool { return len(d.log("step committed", dcpStep(n))) > 0 })
+		d.until(step+" is committed", func() bool { return len(d.log("step committed", step)) > 0 })
 	}
 }
 
@@ -170,22 +175,28 @@ func (n *node) lists(head string, want ...string) {
 	}
 }
 
+// program builds the program.
+func program(t *testing.T) string {
+	t.Helper()
+	bin := filepath.Join(t.TempDir(), "ckptsync")
+	if out, err := exec.Command("go", "build", "-o", bin, "github.com/ckptsync/ckptsync/cmd/ckptsync").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	return bin
+}
+
 // TestFourNodes is a job of four nodes on a real S3 server, with a daemon and a
 // disk each: daemons are killed at any moment, with and without their state; a
 // disk is lost in the middle of a save; the whole job is cut off, starts again
 // elsewhere, and comes back.
 func TestFourNodes(t *testing.T) {
-	bin := filepath.Join(t.TempDir(), "ckptsync")
-	if out, err := exec.Command("go", "build", "-o", bin, "github.com/ckptsync/ckptsync/cmd/ckptsync").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
 	s3 := stores.Versitygw(t)
-	j := &job{t: t, rig: &rig{bin: bin}, run: "nodes", store: s3.URL(s3.Bucket(t, "checkpoints"), "team/nodes"), env: stores.Env()}
+	j := &job{t: t, rig: &rig{bin: program(t)}, run: "nodes", store: s3.URL(s3.Bucket(t, "checkpoints"), "team/nodes"), env: stores.Env()}
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
 
-	a := j.group(t, "job.0")
+	a := j.group(t, "job.0", groupSize)
 	a.start()
 	a.save(10, 10, nil)
 	a.commits(10)
@@ -219,7 +230,7 @@ func TestFourNodes(t *testing.T) {
 			d.signal(syscall.SIGSTOP)
 		}
 	})
-	b := j.group(t, "job.1")
+	b := j.group(t, "job.1", groupSize)
 	for _, n := range b.nodes {
 		n.has(40, 40)
 		n.holdsOnly(dcpStep(40))
