@@ -136,13 +136,9 @@ func (e *Engine) putMarker(ctx context.Context, m *commit.Marker) error {
 // That the store cannot be asked is an error: to go on would be to train from an
 // older step than the newest that is whole.
 func (e *Engine) finishAll(ctx context.Context) error {
-	there, err := e.store.Exists(ctx)
-	if err != nil || !there {
-		return storeError(err)
-	}
-	v, err := e.store.View(ctx)
-	if err != nil {
-		return storeError(err)
+	v, err := e.viewIfBegun(ctx)
+	if err != nil || v == nil {
+		return err
 	}
 	var parts []commit.PartKey
 	for _, a := range v.Attempts {

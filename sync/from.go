@@ -42,18 +42,11 @@ func (e *Engine) source(ctx context.Context, o RestoreOptions) (*commit.Store, e
 	if err != nil || o.ReadOnly || o.Fresh {
 		return s, err
 	}
-	there, err := e.store.Exists(ctx)
+	v, err := e.viewIfBegun(ctx)
 	if err != nil {
-		return nil, storeError(err)
+		return nil, err
 	}
-	if !there {
-		return s, nil
-	}
-	v, err := e.store.View(ctx)
-	if err != nil {
-		return nil, storeError(err)
-	}
-	if len(v.Commits) > 0 {
+	if v != nil && len(v.Commits) > 0 {
 		head, _ := v.Head()
 		return nil, &HasCommitsError{Run: e.store.Run(), From: o.From, Head: head}
 	}

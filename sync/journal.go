@@ -193,6 +193,22 @@ func (j *journal) add(r record) error {
 	return nil
 }
 
+// sent adds that the files of a manifest are in the store, as it says, for those
+// of a local step of which take says so.
+func (j *journal) sent(m *commit.Manifest, t *tree.Tree, take func(tree.Entry, *commit.File) bool) error {
+	for i := range m.Files {
+		f := &m.Files[i]
+		le, ok := t.Lookup(t.Rel(f.Path))
+		if !ok || f.Type != commit.TypeFile || !take(le, f) {
+			continue
+		}
+		if err := j.add(record{Kind: "file", Path: jsonPath(f.Path), Ident: &le.Ident, Object: f.Object, Chunk: f.Chunk, Digest: f.Digest}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (r record) line() []byte {
 	body, err := json.Marshal(r)
 	if err != nil {

@@ -19,6 +19,16 @@ import (
 
 // What of the run's commits is on this disk.
 
+// viewIfBegun lists the run; nil if nothing was ever saved of it.
+func (e *Engine) viewIfBegun(ctx context.Context) (*commit.View, error) {
+	there, err := e.store.Exists(ctx)
+	if err != nil || !there {
+		return nil, storeError(err)
+	}
+	v, err := e.store.View(ctx)
+	return v, storeError(err)
+}
+
 // findBase is the best commit that is on this disk byte for byte: by the rank
 // of its attempt, step, attempt and revision.
 func (e *Engine) findBase(ctx context.Context, v *commit.View) (*commit.ID, int, error) {

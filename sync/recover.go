@@ -9,6 +9,7 @@ import (
 	"github.com/ckptsync/ckptsync/commit"
 	"github.com/ckptsync/ckptsync/sync/layout"
 	"github.com/ckptsync/ckptsync/sync/restore"
+	"github.com/ckptsync/ckptsync/sync/tree"
 )
 
 // RestoreOptions say what a restore brings back.
@@ -307,15 +308,5 @@ func (e *Engine) lend(ctx context.Context, res Restored) error {
 		return err
 	}
 	defer j.close()
-	for i := range m.Files {
-		f := &m.Files[i]
-		le, ok := t.Lookup(t.Rel(f.Path))
-		if !ok || f.Type != commit.TypeFile || le.Size != f.Size || le.Mod != f.MTime {
-			continue
-		}
-		if err := j.add(record{Kind: "file", Path: jsonPath(f.Path), Ident: &le.Ident, Object: f.Object, Chunk: f.Chunk, Digest: f.Digest}); err != nil {
-			return err
-		}
-	}
-	return nil
+	return j.sent(m, t, func(le tree.Entry, f *commit.File) bool { return le.Size == f.Size && le.Mod == f.MTime })
 }

@@ -41,16 +41,9 @@ func (e *Engine) rescue(ctx context.Context) error {
 		return err
 	}
 	if e.st == nil {
-		there, err := e.store.Exists(ctx)
-		if err != nil {
-			return storeError(err)
-		}
-		if !there {
-			return nil
-		}
-		v, err := e.store.View(ctx)
-		if err != nil {
-			return storeError(err)
+		v, err := e.viewIfBegun(ctx)
+		if err != nil || v == nil {
+			return err
 		}
 		if base, _, err := e.findBase(ctx, v); err != nil || base == nil {
 			return err
@@ -83,19 +76,12 @@ func (e *Engine) rescue(ctx context.Context) error {
 // mayRescue reports whether this is a node of the attempt before, as which it can
 // commit, with the others, what they have saved.
 func (e *Engine) mayRescue(ctx context.Context) (bool, error) {
-	there, err := e.store.Exists(ctx)
-	if err != nil {
-		return false, storeError(err)
-	}
-	if !there {
+	if e.st == nil {
 		return false, nil
 	}
-	v, err := e.store.View(ctx)
-	if err != nil {
-		return false, storeError(err)
-	}
-	if e.st == nil || !e.ours(v) {
-		return false, nil
+	v, err := e.viewIfBegun(ctx)
+	if err != nil || v == nil || !e.ours(v) {
+		return false, err
 	}
 	return e.st.nodes() == 1 || e.st.nodes() == e.cfg.Nodes && e.st.Node == e.cfg.Node, nil
 }

@@ -122,6 +122,14 @@ type commits struct {
 // with its attempt.
 func (n *node) committed(head string, want ...string) {
 	n.t.Helper()
+	if diff := cmp.Diff(want, n.listed(head)); diff != "" {
+		n.t.Errorf("commits (-want +got):\n%s", diff)
+	}
+}
+
+// listed checks the head and returns which steps the store has.
+func (n *node) listed(head string) (got []string) {
+	n.t.Helper()
 	l := ask[commits](n, "list", "--all")
 	if l.Head == nil {
 		n.t.Fatalf("nothing is committed")
@@ -129,13 +137,10 @@ func (n *node) committed(head string, want ...string) {
 	if got := fmt.Sprintf("%d@%d", l.Head.Step, l.Head.Attempt); got != head {
 		n.t.Errorf("the head is %s, want %s", got, head)
 	}
-	var got []string
 	for _, c := range l.Commits {
 		got = append(got, fmt.Sprintf("%d@%d", c.Step, c.Attempt))
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		n.t.Errorf("commits (-want +got):\n%s", diff)
-	}
+	return got
 }
 
 // restore brings the head back and checks the printed path.

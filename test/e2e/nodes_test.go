@@ -159,18 +159,7 @@ func (n *node) has(step int, seed uint64) {
 // content, where a node lost its state between its vote and the marker.
 func (n *node) lists(head string, want ...string) {
 	n.t.Helper()
-	l := ask[commits](n, "list", "--all")
-	if l.Head == nil {
-		n.t.Fatalf("nothing is committed")
-	}
-	if got := fmt.Sprintf("%d@%d", l.Head.Step, l.Head.Attempt); got != head {
-		n.t.Errorf("the head is %s, want %s", got, head)
-	}
-	var got []string
-	for _, c := range l.Commits {
-		got = append(got, fmt.Sprintf("%d@%d", c.Step, c.Attempt))
-	}
-	if diff := cmp.Diff(want, slices.Compact(got)); diff != "" {
+	if diff := cmp.Diff(want, slices.Compact(n.listed(head))); diff != "" {
 		n.t.Errorf("commits (-want +got):\n%s", diff)
 	}
 }
