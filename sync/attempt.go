@@ -214,6 +214,7 @@ func (e *Engine) learn(ctx context.Context, v *commit.View) error {
 		if c.Attempt == e.st.Attempt {
 			committed[c.ID] = true
 			e.used(c.ID)
+			e.others.floor = max(e.others.floor, c.Step-1)
 		}
 	}
 	for id := range v.Retired { // nothing else may be left of it, and what has a tombstone is no commit ever again

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -32,6 +31,8 @@ type part struct {
 	under   map[string]commit.Digest // core, by the stamp that it was first seen with
 	read    map[place]seenPart       // of manifests that were read; they never change
 	set     *assembled               // what this node has found complete
+	unfit   quorum.Set               // the parts that it found not to be, as listed
+	why     string                   // of unfit
 
 	began time.Time // of the first turn since the files are what they are
 	voted time.Time // for sealed; zero: not yet
@@ -93,7 +94,7 @@ func (e *Engine) turn(ctx context.Context, l *life) error {
 		e.mu.Lock()
 		l.waits = false
 		e.mu.Unlock()
-		return e.commit(ctx, l, *id, true, nil)
+		return e.commit(ctx, l, *id, l.part.asked, nil) // what takeUp finds was there before
 	}
 	e.await(l, why)
 	return nil
@@ -223,10 +224,7 @@ func leads(l *life) bool {
 	if l.verdict.Counted {
 		return len(l.tree.Files()) > 0
 	}
-	return slices.ContainsFunc(l.verdict.Evidence, func(rel string) bool {
-		_, ok := l.tree.Lookup(rel)
-		return ok
-	})
+	return len(present(l, l.verdict.Evidence)) > 0
 }
 
 // follow holds what the leader says against what this node has. It returns why

@@ -8,6 +8,7 @@ import (
 	"github.com/ckptsync/ckptsync/blob"
 	"github.com/ckptsync/ckptsync/commit"
 	"github.com/ckptsync/ckptsync/sync/quorum"
+	"github.com/ckptsync/ckptsync/sync/tree"
 )
 
 // What the store says of one step of several nodes, and what this node puts
@@ -140,20 +141,10 @@ func (e *Engine) sameAsSealed(ctx context.Context, l *life, p *part, s *quorum.S
 		return nil, err
 	}
 	defer j.close()
-	for i := range m.Files {
-		f := &m.Files[i]
-		t, ok := l.tree.Lookup(l.tree.Rel(f.Path))
-		if !ok || f.Type != commit.TypeFile {
-			continue
-		}
-		if _, known := j.file(f.Path, t.Ident); known {
-			continue
-		}
-		if err := j.add(record{Kind: "file", Path: jsonPath(f.Path), Ident: &t.Ident, Object: f.Object, Chunk: f.Chunk, Digest: f.Digest}); err != nil {
-			return nil, err
-		}
-	}
-	return nil, nil
+	return nil, j.sent(m, l.tree, func(t tree.Entry, f *commit.File) bool {
+		_, known := j.file(f.Path, t.Ident)
+		return !known
+	})
 }
 
 // recallStamps takes up which stamps an earlier process saw.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"path"
 	"slices"
 	"strings"
 	"time"
@@ -34,28 +33,31 @@ type assembled struct {
 // that can be done now. It returns the commit, or for what the step waits.
 func (e *Engine) decide(ctx context.Context, l *life, p *part, parts []quorum.Part, leader *quorum.Part) (*commit.ID, string, error) {
 	id := e.revisionOf(l, p.sealed.Revision)
-	if !p.voted.IsZero() && leader != nil && e.cfg.now().Sub(p.voted) < e.commitPatience(l) {
-		done, err := e.markedBy(ctx, id)
-		return done, fmt.Sprintf("all that this node has to do is done; waits for node %d, which leads, to write the commit marker", leader.Node), err
-	}
-	voters, err := e.store.Voters(ctx, id)
-	if err != nil {
-		return nil, "", err
-	}
-	if !slices.ContainsFunc(voters, e.isMine) {
-		why, err := e.vote(ctx, l, p, parts, leader, voters)
-		if why != "" || err != nil {
-			return nil, why, err
-		}
-		voters = append(voters, commit.PartKey{ID: id, Node: e.st.Node, Claim: e.st.Claim})
-		p.moved = e.cfg.now()
-	}
+	var voters []commit.PartKey
 	if p.voted.IsZero() {
+		var err error
+		if voters, err = e.store.Voters(ctx, id); err != nil {
+			return nil, "", err
+		}
+		if !slices.ContainsFunc(voters, e.isMine) {
+			why, err := e.vote(ctx, l, p, parts, leader, voters)
+			if why != "" || err != nil {
+				return nil, why, err
+			}
+			voters = append(voters, commit.PartKey{ID: id, Node: e.st.Node, Claim: e.st.Claim})
+			p.moved = e.cfg.now()
+		}
 		p.voted = e.cfg.now()
 	}
 	if leader != nil && e.cfg.now().Sub(p.voted) < e.commitPatience(l) {
 		done, err := e.markedBy(ctx, id)
 		return done, fmt.Sprintf("waits for node %d, which leads, to write the commit marker", leader.Node), err
+	}
+	if voters == nil {
+		var err error
+		if voters, err = e.store.Voters(ctx, id); err != nil {
+			return nil, "", err
+		}
 	}
 	if awaited := silentNodes(voters, e.st.nodes()); len(awaited) > 0 {
 		return nil, "waits for the vote of " + nodesText(awaited), nil
@@ -192,6 +194,10 @@ func (e *Engine) propose(ctx context.Context, l *life, p *part, parts []quorum.P
 	if set == nil {
 		return nil, "waits for the part of " + nodesText(awaited), nil
 	}
+	if slices.Equal(set, p.unfit) {
+		return nil, p.why, nil // they never change
+	}
+	listed := slices.Clone(set)
 	c, err := e.readAll(ctx, e.revisionOf(l, own.Sealed.Revision), set)
 	if err != nil {
 		return nil, "", err
@@ -199,12 +205,16 @@ func (e *Engine) propose(ctx context.Context, l *life, p *part, parts []quorum.P
 	for i, m := range c.manifests {
 		set[i] = p.saw(m, c.refs[i]).Part
 	}
-	if err := set.Agree(own.Sealed.Stamp); err != nil {
-		return nil, err.Error(), nil
-	}
 	why, err := e.whole(ctx, c)
-	if why != "" || err != nil {
-		return nil, why, err
+	if err != nil {
+		return nil, "", err
+	}
+	if err := set.Agree(own.Sealed.Stamp); err != nil { // the reason that helps more
+		why = err.Error()
+	}
+	if why != "" {
+		p.unfit, p.why = listed, why
+		return nil, why, nil
 	}
 	p.set = c
 	return set, "", nil
@@ -238,7 +248,7 @@ func (e *Engine) whole(ctx context.Context, c *assembled) (string, error) {
 	if lay == nil {
 		return fmt.Sprintf("it was judged by the layout %q, which this node does not have", m.Layout), nil
 	}
-	if why := differing(c.manifests, lay.Spec().Shared); why != "" {
+	if why := differing(c.manifests, lay.Spec()); why != "" {
 		return why, nil
 	}
 	fsys, err := union.New(ctx, e.store, c.manifests, -1)
@@ -259,8 +269,8 @@ func (e *Engine) whole(ctx context.Context, c *assembled) (string, error) {
 
 // differing names the first path that the layout wants to be the same on all
 // nodes and that is not (protocol R5).
-func differing(parts []*commit.Manifest, shared []string) string {
-	if len(shared) == 0 {
+func differing(parts []*commit.Manifest, spec layout.Spec) string {
+	if len(spec.Shared) == 0 {
 		return ""
 	}
 	first := map[string]*commit.File{}
@@ -269,7 +279,7 @@ func differing(parts []*commit.Manifest, shared []string) string {
 		for i := range m.Files {
 			f := &m.Files[i]
 			rel := strings.TrimPrefix(f.Path, m.Name+"/")
-			if f.Type != commit.TypeFile || !slices.ContainsFunc(shared, func(g string) bool { ok, _ := path.Match(g, rel); return ok }) {
+			if f.Type != commit.TypeFile || !spec.IsShared(rel) {
 				continue
 			}
 			if was, ok := first[f.Path]; !ok {

@@ -10,6 +10,10 @@ import (
 
 var specName = regexp.MustCompile(`\A[a-z0-9][a-z0-9._-]{0,63}\z`)
 
+// IsShared reports whether a file, relative to the step, has to be the same on
+// every node that saves it.
+func (s *Spec) IsShared(rel string) bool { return matchAny(s.Shared, rel) }
+
 // Validate returns every problem of the spec, joined; nil if there is none.
 func (s *Spec) Validate() error {
 	var errs []error
