@@ -86,24 +86,24 @@ type life struct {
 	signs    []tree.Ident // see glance
 	glances  int
 
-	retry  time.Time // Failed: not before
-	tries  int       // Failed: how often in a row
-	cause  error     // Failed: of the last try
-	fresh  bool      // committed by this process, and not told yet
-	said   string    // of Incomplete, what was told last, until the step is complete; empty: nothing
-	jitter jitter
+	retry        time.Time // Failed, or waits: not before
+	tries        int       // Failed: how often in a row
+	cause        error     // Failed: of the last try
+	fresh        bool      // committed by this process, and not told yet
+	said         string    // of Incomplete, what was told last, until the step is complete; empty: nothing
+	jitter       jitter
+	sent, reused int64 // bytes told of; see tally
 
 	// For sending ahead (early.go).
 	found  bool      // by the first look of this process
 	looked time.Time // when it was last seen as it is
 	proven string    // fingerprint under which more than quiet time proves it complete
 
-	sent, reused int64 // bytes told of; see tally
-
 	// Of a step of several nodes (parts.go).
-	part  *part
-	as    string // the layout that the leading node judged it by, if not this node's
-	waits bool   // for other nodes, until retry
+	part   *part
+	as     string // the layout that the leading node judged it by, if not this node's
+	waits  bool   // for other nodes, until retry
+	reopen bool   // there is more to commit than was
 }
 
 // New opens the state directory, under its lock, and takes up what an earlier
@@ -184,6 +184,7 @@ func (e *Engine) Close() error {
 // called for every step at every scan, oldest evidence last, with the steps
 // above it, newest first.
 func (e *Engine) look(l *life, above []*life) {
+	e.reopened(l)
 	if e.taken(l) || !e.observe(l) {
 		return
 	}

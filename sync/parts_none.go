@@ -48,12 +48,15 @@ func (o *others) wait(now time.Time) time.Duration {
 // there is still nothing here, becomes a life with an empty part.
 func (e *Engine) meetOthers(ctx context.Context) error {
 	now := e.cfg.now()
-	if !e.attached || !e.joint() || now.Before(e.others.next) {
+	if e.cfg.Nodes == 1 || now.Before(e.others.next) {
 		return nil
 	}
 	e.others.next = now.Add(othersEvery)
 	if fi, err := os.Stat(e.cfg.Root); err != nil || !fi.IsDir() {
 		return nil // an unmounted disk says nothing of what is on it
+	}
+	if there, err := e.attachAfterOthers(ctx); err != nil || !there {
+		return err
 	}
 	keys, err := e.store.PartsAfter(ctx, e.others.floor)
 	if err != nil {
@@ -86,6 +89,22 @@ func (e *Engine) meetOthers(ctx context.Context) error {
 	return nil
 }
 
+// attachAfterOthers gives a node that has nothing to publish its place in the
+// attempt, once there is one: what is on the other nodes' disks says better what
+// that begins from.
+func (e *Engine) attachAfterOthers(ctx context.Context) (bool, error) {
+	if !e.attached && e.attempt() == nil {
+		v, err := e.viewIfBegun(ctx)
+		if err != nil || v == nil {
+			return false, err
+		}
+		if _, ok := v.Keyed(e.cfg.Join); !ok {
+			return false, nil
+		}
+	}
+	return true, e.attach(ctx)
+}
+
 func earlier(a, b time.Time) time.Time {
 	if b.Before(a) {
 		return b
@@ -105,15 +124,24 @@ func (e *Engine) knows(number int64) bool {
 	return false
 }
 
-// reopen takes up a committed step of which another node has sealed a revision
-// above: something changed there, and everyone follows.
+// reopen has a committed step looked at as if it were new, because another node
+// has sealed a revision above: something changed there, and everyone follows.
 func (e *Engine) reopen(id commit.ID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, l := range e.lives {
 		if l.step.Number == id.Step && l.hold == nil && l.stage == Committed && l.id.Attempt == id.Attempt && l.id.Revision < id.Revision {
-			l.done, l.glances = "", 0
+			l.reopen = true
 		}
+	}
+}
+
+// reopened forgets, for the one that looks, that the step is committed.
+func (e *Engine) reopened(l *life) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if l.reopen && l.hold == nil {
+		l.done, l.reopen = "", false
 	}
 }
 
@@ -184,8 +212,14 @@ func (e *Engine) beginOther(s layout.Step) error {
 	l.tree, l.print, l.hold = nothing, nothing.Fingerprint(), h
 	l.verdict = &layout.Verdict{Step: s, Resume: commit.ResumeUnknown}
 	e.mu.Lock()
-	e.lives[s.Name] = l
+	_, met := e.lives[s.Name] // it has come just now
+	if !met {
+		e.lives[s.Name] = l
+	}
 	e.mu.Unlock()
+	if met {
+		return h.Release()
+	}
 	e.enter(l, Held)
 	return nil
 }

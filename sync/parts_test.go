@@ -156,9 +156,6 @@ func (c *cluster) look(nodes ...int) {
 func (c *cluster) publish(e *Engine) {
 	c.t.Helper()
 	var root *RootError
-	if err := e.attach(c.t.Context()); err != nil {
-		c.t.Fatal(err)
-	}
 	if err := e.scan(); err != nil && !errors.As(err, &root) {
 		c.t.Fatal(err)
 	}
@@ -308,7 +305,12 @@ func TestNodesWithoutAnyFile(t *testing.T) {
 		files[i].MTime = c.clock.now().Add(time.Duration(i) * time.Millisecond)
 		c.write(0, "step-100", files[i])
 	}
-	c.looks(100)
+	c.stop(2) // and this one has lost its state
+	if err := os.RemoveAll(c.nodes[2].root + ".ckptsync"); err != nil {
+		t.Fatal(err)
+	}
+	c.start(2)
+	c.looks(160)
 	c.nodes[0].wantCommits("100-a1-r0")
 	_, parts, err := c.nodes[0].store().Load(t.Context(), commit.ID{Step: 100, Attempt: 1})
 	if err != nil || len(parts) != 3 || len(parts[0].Files) != 3 || len(parts[1].Files)+len(parts[2].Files) != 0 {

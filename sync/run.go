@@ -84,6 +84,9 @@ func (e *Engine) push(ctx context.Context, joint time.Duration) ([]Outcome, erro
 			continue
 		}
 		wait := e.untilSettled(p.patient(e))
+		if turn := e.untilTurn(p.patient(e)); wait < 0 || turn >= 0 && turn < wait {
+			wait = turn
+		}
 		if wait < 0 {
 			e.tidy(ctx)
 			return moved.outcomes(), nil
@@ -150,15 +153,13 @@ func (e *Engine) next(may func(*life) bool) *life {
 func (e *Engine) untilSettled(waitFor func(*life) bool) time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	wait := e.others.wait(e.cfg.now())
+	wait := time.Duration(-1)
 	for _, l := range e.lives {
-		if l.stage != Settling && l.stage != Seen && !l.waits || !waitFor(l) {
+		if l.stage != Settling && l.stage != Seen || !waitFor(l) {
 			continue
 		}
 		left := 100 * time.Millisecond // seen while it was changing: look again soon
-		if l.waits {
-			left = max(l.retry.Sub(e.cfg.now()), time.Millisecond)
-		} else if l.stage == Settling {
+		if l.stage == Settling {
 			left = max(e.settleTime(l.verdict)-e.cfg.now().Sub(l.since), time.Millisecond)
 		}
 		if wait < 0 || left < wait {
@@ -251,7 +252,7 @@ func (e *Engine) publishLoop(ctx, work context.Context, kick <-chan struct{}) er
 		e.tidy(ctx)
 		e.lookOut(ctx)
 		var turn <-chan time.Time
-		if d := e.untilTurn(); d >= 0 {
+		if d := e.untilTurn(func(*life) bool { return true }); d >= 0 {
 			turn = e.cfg.after(d)
 		}
 		select {
@@ -264,13 +265,14 @@ func (e *Engine) publishLoop(ctx, work context.Context, kick <-chan struct{}) er
 }
 
 // untilTurn is how long until the first step that waits for other nodes has its
-// next turn; negative if there is none.
-func (e *Engine) untilTurn() time.Duration {
+// next turn, or one of theirs is to be met; negative if there is none that is
+// waited for. It is the publisher's.
+func (e *Engine) untilTurn(waitFor func(*life) bool) time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	wait := e.others.wait(e.cfg.now())
 	for _, l := range e.lives {
-		if l.hold != nil && l.waits {
+		if l.hold != nil && l.waits && waitFor(l) {
 			if left := max(l.retry.Sub(e.cfg.now()), time.Millisecond); wait < 0 || left < wait {
 				wait = left
 			}

@@ -69,10 +69,12 @@ func (e *Engine) meet(steps []layout.Step) (now []*life, gone map[string]*life) 
 		l := gone[s.Name]
 		delete(gone, s.Name)
 		if l == nil {
-			l = e.newLife(s)
+			fresh := e.newLife(s)
 			e.mu.Lock()
-			l.found = e.looks == 0
-			e.lives[s.Name] = l
+			if l = e.lives[s.Name]; l == nil { // unless the publisher has met it meanwhile
+				l, fresh.found = fresh, e.looks == 0
+				e.lives[s.Name] = l
+			}
 			e.mu.Unlock()
 		}
 		e.renumber(l, s)
