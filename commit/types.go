@@ -67,6 +67,7 @@ type Claim struct {
 
 // Ready is attempts/NNNNNN/node-NNNNN.CC.ready.json, created once: who made the
 // claim of that number has restored the attempt's base and can start its trainer.
+// An attempt of one node may have it without a claim; see Restarts.
 type Ready struct {
 	Format  string `json:"format"`
 	Attempt int    `json:"attempt"`

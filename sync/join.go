@@ -192,7 +192,7 @@ func (e *Engine) chooseBase(ctx context.Context, o RestoreOptions, v *commit.Vie
 		return nil, nil, err
 	}
 	p := o.Policy
-	p.MarkDamaged = e.markDamaged
+	p.CrashLoop, p.MarkDamaged = o.CrashLoop, e.markDamaged
 	id, skipped, err := restore.First(ctx, e.restoreOptions(o), p, v)
 	if errors.Is(err, restore.ErrNothingCommitted) && o.IfExists {
 		return nil, skipped, nil

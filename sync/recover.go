@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/ckptsync/ckptsync/commit"
@@ -23,6 +24,11 @@ type RestoreOptions struct {
 	ReadOnly bool // just look: draw no attempt, commit nothing, put nothing aside
 	Progress func(restore.Progress)
 	Direct   bool // write past the page cache
+
+	// CrashLoop, if not 0, is Policy.CrashLoop of a restore that is not ReadOnly,
+	// and has this one recorded in the store once it is done, so that the next
+	// one can count it. All starts of a job need the same.
+	CrashLoop int
 
 	// From is another run of the same store, whose commit is restored instead
 	// of this run's (see from.go). Empty: this run.
@@ -113,7 +119,25 @@ func (e *Engine) Restore(ctx context.Context, o RestoreOptions) (Restored, error
 	if o.From != "" {
 		return res, nil // its objects are another run's
 	}
-	return res, e.lend(ctx, res)
+	if err := e.lend(ctx, res); err != nil {
+		return res, err
+	}
+	e.recordRestored(ctx, o, res)
+	return res, nil
+}
+
+// recordRestored says in the store that a restore came to its end, for the guard
+// against crash loops. If that cannot be said, this start is not counted, and
+// training does not wait for it.
+func (e *Engine) recordRestored(ctx context.Context, o RestoreOptions, res Restored) {
+	if o.CrashLoop <= 0 || res.Nothing {
+		return
+	}
+	if err := e.store.PutReady(ctx, res.Attempt, 0, 0); err != nil {
+		e.notice("crash loop", "this restore could not be recorded, and will not be counted: "+err.Error())
+		return
+	}
+	e.cfg.hook("restore recorded")
 }
 
 // bringBack restores, drawing an attempt for each commit that it tries.
@@ -128,6 +152,7 @@ func (e *Engine) bringBack(ctx context.Context, o RestoreOptions, drawn **commit
 	}
 	p := o.Policy
 	if !o.ReadOnly {
+		p.CrashLoop = o.CrashLoop
 		p.MarkDamaged = e.markDamaged
 		p.Listed = func(v *commit.View) { *last = v.Last }
 		p.Chosen = func(ctx context.Context, id commit.ID) (err error) {
@@ -136,6 +161,7 @@ func (e *Engine) bringBack(ctx context.Context, o RestoreOptions, drawn **commit
 		}
 	}
 	if src != e.store && !o.ReadOnly {
+		p.CrashLoop = 0 // an attempt that goes on from another run has no base to count by
 		p.Listed = nil
 		p.MarkDamaged = nil // the other run's daemons and owners see to that
 		p.Chosen = func(ctx context.Context, id commit.ID) (err error) {
@@ -232,7 +258,8 @@ func (e *Engine) putAside(o RestoreOptions, res Restored) ([]restore.Moved, erro
 		return nil, nil // the run as of another step has been put aside with its directory
 	}
 	// Several nodes train from one base: none may pick up another.
-	older := o.Step != nil || o.Before != nil || o.Attempt != 0 || e.cfg.Nodes > 1
+	looped := func(s restore.Skipped) bool { return errors.Is(s.Err, restore.ErrCrashLoop) }
+	older := o.Step != nil || o.Before != nil || o.Attempt != 0 || e.cfg.Nodes > 1 || slices.ContainsFunc(res.Skipped, looped)
 	var aside []string
 	for _, s := range steps {
 		if !res.Nothing && (s.Number <= res.ID.Step || s.Name == res.Name) {

@@ -97,6 +97,15 @@ one step, or none does. If a node finds it damaged, all take the next one before
 it. All need the same flags. It says who is awaited, and fails if the others are
 not ready within --join-timeout of the last that was heard of them.
 
+--crash-loop K is for a step that is whole and that training dies of all the same:
+once it was restored K times and no start has committed anything after it, the step
+before it is restored, and says so. It goes back by one step and no more; if training
+dies of that one too, the newest is restored again, with a warning. A start that was
+preempted before its first save counts like one that crashed: the store cannot tell
+them apart. So it is off, and on nodes that may be taken away K has to be more than
+the starts that may come to nothing in a row. What was asked for by --step,
+--attempt or --no-fallback is restored, however often it was.
+
 Status 3: nothing has ever been committed, a first start (0 with --if-exists).
 Status 4: there are commits, but none is usable. Status 5: could not tell; do
 not start training from zero on it.`,
@@ -127,7 +136,7 @@ not start training from zero on it.`,
 	withSettings(cmd, "settle", "direct")
 	withSettings(cmd, transferSettings(false)...)
 	withSettings(cmd, nodeSettings()...)
-	withSettings(cmd, "join-timeout")
+	withSettings(cmd, "join-timeout", "crash-loop")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return a.restore(cmd, &f) }
 	return cmd
 }
@@ -167,7 +176,7 @@ func (a *app) restore(cmd *cobra.Command, f *restoreFlags) error {
 		return err
 	}
 	defer es.close()
-	f.opts.Progress, f.opts.Direct, f.opts.JoinTimeout = restoreProgress(es.bars), cfg.Direct, cfg.JoinTimeout
+	f.opts.Progress, f.opts.Direct, f.opts.JoinTimeout, f.opts.CrashLoop = restoreProgress(es.bars), cfg.Direct, cfg.JoinTimeout, cfg.CrashLoop
 	res, err := es.list[0].Restore(cmd.Context(), f.opts)
 	es.bars.Close()
 	if err != nil {

@@ -63,7 +63,7 @@ if it is not found; 125 if ckptsync failed and COMMAND was not started.`,
 	withSettings(cmd, "settle", "scan-interval", "grace", "early-upload")
 	withSettings(cmd, transferSettings(true)...)
 	withSettings(cmd, nodeSettings()...)
-	withSettings(cmd, "join-timeout")
+	withSettings(cmd, "join-timeout", "crash-loop")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if fl.Changed("step") {
 			o.Step = &step
@@ -165,7 +165,7 @@ func (t *training) restore(ctx context.Context, o syncer.RestoreOptions) (syncer
 		t.es = nil
 		return syncer.Restored{}, err
 	}
-	o.Progress, o.Direct, o.JoinTimeout = restoreProgress(t.es.bars), t.cfg.Direct, t.cfg.JoinTimeout
+	o.Progress, o.Direct, o.JoinTimeout, o.CrashLoop = restoreProgress(t.es.bars), t.cfg.Direct, t.cfg.JoinTimeout, t.cfg.CrashLoop
 	res, err := t.es.list[0].Restore(ctx, o)
 	t.es.bars.Close()
 	return res, err

@@ -30,15 +30,13 @@ func First(ctx context.Context, o Options, p Policy, v *commit.View) (commit.ID,
 		return errChosen
 	}
 	w := &walk{o: &o, p: &p}
-	for _, c := range candidates {
-		switch _, done, err := w.try(ctx, c); {
-		case errors.Is(err, errChosen):
-			return first, w.skipped, nil
-		case done:
-			return commit.ID{}, w.skipped, err
-		}
+	if w.guard, err = newGuard(ctx, &o, &p, v); err != nil {
+		return commit.ID{}, nil, err
 	}
-	return commit.ID{}, w.skipped, &OutcomeError{Outcome: ErrNothingUsable, Skipped: w.skipped}
+	if _, err = w.over(ctx, candidates); errors.Is(err, errChosen) {
+		return first, w.skipped, nil
+	}
+	return commit.ID{}, w.skipped, err
 }
 
 // errChosen ends a walk that is to read no data.

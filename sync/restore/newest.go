@@ -23,6 +23,12 @@ type Policy struct {
 	Before  *int64 // only steps below this one
 	Attempt int    // as if this attempt led; 0: whichever does
 
+	// CrashLoop, if not 0, has the step before taken where the one that would be
+	// was restored so often already, and nothing was committed after it (see
+	// commit.Store.Restarts). It goes back by one step at most. It does not
+	// count with Step, Attempt or NoFallback.
+	CrashLoop int
+
 	// MarkDamaged, if not nil, is told of each commit that proved damaged, and
 	// marks it in the bucket. Its error is logged and changes nothing else.
 	// A read-only restore leaves it nil.
@@ -110,13 +116,10 @@ func newest(ctx context.Context, o Options, p Policy) (Result, error) {
 		return Result{}, err
 	}
 	w := &walk{o: &o, p: &p}
-	for _, c := range candidates {
-		if res, done, err := w.try(ctx, c); done {
-			res.Skipped = w.skipped
-			return res, err
-		}
+	if w.guard, err = newGuard(ctx, &o, &p, v); err != nil {
+		return Result{}, err
 	}
-	return Result{Skipped: w.skipped}, &OutcomeError{Outcome: ErrNothingUsable, Skipped: w.skipped}
+	return w.over(ctx, candidates)
 }
 
 // look reads the run's listings.
@@ -228,7 +231,34 @@ func withStep(v *commit.View, lineage []commit.Candidate, step int64) []commit.C
 type walk struct {
 	o       *Options
 	p       *Policy
+	guard   guard
 	skipped []Skipped
+}
+
+// over takes the first of the candidates that can be taken.
+func (w *walk) over(ctx context.Context, candidates []commit.Candidate) (Result, error) {
+	res, done, err := w.once(ctx, candidates)
+	if !done && w.guard.giveUp() {
+		w.skipped = nil
+		res, done, err = w.once(ctx, candidates)
+	}
+	res.Skipped = w.skipped
+	if !done {
+		err = &OutcomeError{Outcome: ErrNothingUsable, Skipped: w.skipped}
+	}
+	return res, err
+}
+
+// once is one way over the candidates. It reports done unless none was taken,
+// or the guard gave up on the way.
+func (w *walk) once(ctx context.Context, candidates []commit.Candidate) (Result, bool, error) {
+	gaveUp := w.guard.gaveUp
+	for _, c := range candidates {
+		if res, done, err := w.try(ctx, c); done || w.guard.gaveUp != gaveUp {
+			return res, done, err
+		}
+	}
+	return Result{}, false, nil
 }
 
 // skip notes why a commit was not taken. Whoever asked is told with the result;
@@ -263,12 +293,25 @@ func (w *walk) try(ctx context.Context, c commit.Candidate) (Result, bool, error
 		w.skip(c.ID, "weights only"+lacks(step.missing())+", so that training cannot resume from it exactly (--weights-ok takes it)", nil)
 		return Result{}, false, nil
 	}
+	if err == nil {
+		if why := w.guard.against(c.ID); why != "" {
+			w.skip(c.ID, why, ErrCrashLoop)
+			return Result{}, false, nil
+		}
+	}
+	warning := w.guard.warning(c.ID)
+	if warning != "" {
+		w.o.Logger.Warn("crash loop", "step", c.Step, "attempt", c.Attempt, "reason", warning)
+	}
 	var res Result
 	if err == nil {
 		res, err = w.restore(ctx, &o, step)
 	}
 	if err == nil {
 		res.MarkedDamaged = c.Damaged
+		if warning != "" {
+			res.Warnings = append(res.Warnings, warning)
+		}
 		return res, true, nil
 	}
 	return w.failed(ctx, &o, res, err)

@@ -34,6 +34,7 @@ func (l *loader) build(chosen string) *Config {
 		Nodes:              nodes.Asked{Nodes: f.Nodes, Node: f.Node, Join: f.Join},
 		JoinTimeout:        time.Duration(f.JoinTimeout),
 		StopWhenSuperseded: f.StopWhenSuperseded,
+		CrashLoop:          f.CrashLoop,
 	}
 	if f.Store != "" {
 		var err error
@@ -71,6 +72,9 @@ func (l *loader) checkNumbers(cfg *Config) {
 	}
 	if _, given := l.where("join_timeout"); given && cfg.JoinTimeout < time.Second {
 		l.ps.add(l.at("join_timeout"), "join_timeout: %v is less than 1s", cfg.JoinTimeout)
+	}
+	if cfg.CrashLoop == 1 || cfg.CrashLoop < 0 {
+		l.ps.add(l.at("crash_loop"), "crash_loop: %d would give up a step for one bad start; 0 turns it off, else it is 2 at least", cfg.CrashLoop)
 	}
 	switch cfg.DropCache {
 	case DropAuto, DropAlways, DropNever:

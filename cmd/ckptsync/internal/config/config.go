@@ -50,6 +50,7 @@ type Config struct {
 	Nodes              nodes.Asked   // which node of a job this is, as its owner said it
 	JoinTimeout        time.Duration // how long a restore waits for other nodes; 0: as the engine has it
 	StopWhenSuperseded bool          // a daemon ends once a newer attempt of its run leads
+	CrashLoop          int           // restores of one step, with no commit after them, after which the step before is taken; 0: never
 	Log                Log
 
 	Warnings []string // allowed, and worth a line

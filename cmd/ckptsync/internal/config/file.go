@@ -50,6 +50,7 @@ type file struct {
 	JoinTimeout        Duration       `yaml:"join_timeout"`
 	Log                fileLog        `yaml:"log"`
 	StopWhenSuperseded bool           `yaml:"stop_when_superseded"`
+	CrashLoop          int            `yaml:"crash_loop"`
 }
 
 type fileRun struct {

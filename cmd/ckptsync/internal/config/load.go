@@ -97,6 +97,12 @@ func Settings() []Setting {
 		{"node", "CKPTSYNC_NODE", "node", "I", "which of them this is, from 0 (default what the scheduler says)", text(func(f *file) *string { return &f.Node })},
 		{"join", "CKPTSYNC_JOIN", "join", "KEY", "names this start of the job, the same on all its nodes (default the scheduler's job and restart)", text(func(f *file) *string { return &f.Join })},
 		{"join_timeout", "CKPTSYNC_JOIN_TIMEOUT", "join-timeout", "DURATION", "how long a restore that is ready waits for the other nodes (default 30m)", length(func(f *file) *Duration { return &f.JoinTimeout })},
+		{"crash_loop", "CKPTSYNC_CRASH_LOOP", "crash-loop", "K", "restore the step before, once one was restored K times and nothing was committed after it (default 0: never)", func(f *file, v string) (err error) {
+			if f.CrashLoop, err = strconv.Atoi(v); err != nil {
+				return fmt.Errorf("%q is not a whole number", v)
+			}
+			return nil
+		}},
 		{"stall", "CKPTSYNC_STALL", "stall", "DURATION", "give up a connection on which no byte moves for so long (default 30s)", length(func(f *file) *Duration { return &f.Stall })},
 	}
 }
