@@ -133,6 +133,15 @@ func parseDigests(s string) ([]Digest, error) {
 	return out, nil
 }
 
+// JSONName is a name as JSON can hold it: itself, and no encoding, or, if it is
+// not valid UTF-8, with '%' and the bytes that are not as %XX, and "percent".
+func JSONName(name string) (text, encoding string) {
+	if utf8.ValidString(name) {
+		return name, ""
+	}
+	return percentEncode(name), encodingPercent
+}
+
 // percentEncode is the "percent" encoding: '%' and every byte that is not
 // part of valid UTF-8 become %XX.
 func percentEncode(s string) string {

@@ -62,6 +62,7 @@ func (e *Engine) attach(ctx context.Context) error {
 		return err
 	}
 	e.attached = true
+	e.tellUnder(true)
 	e.meetRivals(ctx, v)
 	return nil
 }

@@ -3,6 +3,7 @@ package syncer
 import (
 	"log/slog"
 	"strings"
+	"time"
 
 	"github.com/ckptsync/ckptsync/commit"
 )
@@ -84,6 +85,60 @@ type Beside struct {
 	Commit  *commit.ID // its newest; nil: it has begun, and committed nothing yet
 }
 
+// Looked is told after every look at the root.
+type Looked struct {
+	At   time.Time // when it was over
+	Took time.Duration
+	Err  error // the root could not be looked at
+}
+
+// Waits is told at every turn of a step that waits for other nodes. It is over
+// when the step enters another stage, or its stage gets other reasons.
+type Waits struct {
+	Step   string
+	Number int64
+	Nodes  []int     // that are awaited; empty: it is not known which
+	Since  time.Time // when the step last got further
+	Reason string
+}
+
+// Under is told when it is known under which attempt is committed: by what the
+// state directory says, and once more when the store has agreed.
+type Under struct {
+	Attempt  int
+	Declared bool
+	Base     *commit.ID // nil: none
+	Agreed   bool
+}
+
+// Listed is told after every listing of the run that is made for another
+// reason: at the first step, after commits, and every few minutes.
+type Listed struct {
+	Head   *commit.ID // what a restore takes; nil: nothing
+	HeadAt time.Time  // by the store's clock
+	Mine   *commit.ID // the highest step of this attempt, else its base; nil: none
+	MineAt time.Time  // by the store's clock; zero: not known
+
+	Commits   int // of the run
+	Damaged   int // of them, marked so
+	Regressed int // of this attempt, not what a restore takes: it began below what the run had reached
+}
+
+// StoreTrouble is told when calls of the store begin to fail, or to have no
+// answer, and when they succeed again. The program tells it, not the engine: the
+// runs that it serves share the store.
+type StoreTrouble struct {
+	Kind  string // "read" or "write"
+	Since time.Time
+	Over  bool
+	Err   error // of the last call that failed
+}
+
+func (Looked) event()       {}
+func (Waits) event()        {}
+func (Under) event()        {}
+func (Listed) event()       {}
+func (StoreTrouble) event() {}
 func (StageChanged) event() {}
 func (Superseded) event()   {}
 func (Beside) event()       {}
@@ -121,7 +176,9 @@ func (l LogReporter) Report(e Event) {
 	case Noticed:
 		l.Log.Warn("noticed", "path", e.Path, "reason", e.Text)
 	case Awaited:
-		l.Log.Info("ready, and waits for other nodes", "attempt", e.Attempt, "nodes", e.Nodes, "reason", e.text())
+		l.Log.Info("ready, and waits for other nodes", "attempt", e.Attempt, "nodes", e.Nodes, "reason", e.Who())
+	case StoreTrouble:
+		l.trouble(e)
 	case Superseded:
 		l.superseded(e)
 	case Beside:
@@ -132,6 +189,15 @@ func (l LogReporter) Report(e Event) {
 		l.Log.Warn("another attempt commits to this run", append(args, "reason",
 			"two daemons serve one run, or an old one was left over: nothing of the two mixes, and only one of them has the head; stop the other")...)
 	}
+}
+
+func (l LogReporter) trouble(e StoreTrouble) {
+	args := []any{"calls", e.Kind, "since", e.Since.UTC().Format(time.RFC3339)}
+	if e.Over {
+		l.Log.Info("the store answers again", args...)
+		return
+	}
+	l.Log.Warn("the store fails", append(args, "err", e.Err)...)
 }
 
 func (l LogReporter) superseded(e Superseded) {

@@ -47,8 +47,8 @@ type Awaited struct {
 
 func (Awaited) event() {}
 
-// text says who is awaited.
-func (a Awaited) text() string {
+// Who says for people who is awaited.
+func (a Awaited) Who() string {
 	var parts []string
 	if len(a.Absent) > 0 {
 		parts = append(parts, fmt.Sprintf("%s not there", nodesText(a.Absent)))
@@ -68,7 +68,7 @@ type JoinTimeoutError struct {
 
 func (e *JoinTimeoutError) Error() string {
 	return fmt.Sprintf("waited %s in vain in attempt %d for the other nodes of join key %s: %s of %d (a node that went on training must be started again under a new key, or with this one: it joins the attempt after that)",
-		e.Wait, e.Attempt, e.Join, e.text(), e.Nodes)
+		e.Wait, e.Attempt, e.Join, e.Who(), e.Nodes)
 }
 
 // Together is what a restore of several nodes says of them.

@@ -27,7 +27,7 @@ const (
 func (e *Engine) lookLoop(ctx context.Context, w *watch.Watcher, kick chan<- struct{}) error {
 	for ctx.Err() == nil {
 		began, were := e.cfg.now(), e.holders()
-		if err := e.scan(); err != nil {
+		if err := e.scanTold(); err != nil {
 			e.notice(e.cfg.Root, err.Error())
 		} else {
 			e.notice(e.cfg.Root, "")
@@ -42,6 +42,15 @@ func (e *Engine) lookLoop(ctx context.Context, w *watch.Watcher, kick chan<- str
 		e.untilLook(ctx, w, e.cfg.now().Sub(began), were)
 	}
 	return nil
+}
+
+// scanTold is scan, and tells of it.
+func (e *Engine) scanTold() error {
+	began := e.cfg.now()
+	err := e.scan()
+	now := e.cfg.now()
+	e.cfg.Reporter.Report(Looked{At: now, Took: now.Sub(began), Err: err})
+	return err
 }
 
 // untilLook waits for the next look; took is how long the last one was, and were

@@ -38,6 +38,8 @@ type part struct {
 	voted time.Time // for sealed; zero: not yet
 	moved time.Time // when it last got further
 	told  string    // for what it waits, as the log has it
+
+	awaited []int // nodes that the last turn has found missing
 }
 
 // How long a node with evidence waits for a lower one that has it too, and how
@@ -112,15 +114,23 @@ func (e *Engine) await(l *life, why string) {
 		stage = Sealed
 	}
 	e.enter(l, stage, why)
+	e.cfg.Reporter.Report(Waits{Step: l.step.Name, Number: l.step.Number, Nodes: l.part.awaited, Since: l.part.moved, Reason: why})
 	if waited := now.Sub(l.part.moved); waited >= longWait && l.part.told != why {
 		l.part.told = why
 		e.cfg.Log.Warn("step is not committed yet", "step", l.step.Name, "reason", why, "since", l.part.moved.UTC().Format(time.RFC3339))
 	}
 }
 
+// awaits notes which nodes are awaited, and returns what follows for people.
+func (p *part) awaits(what string, nodes ...int) string {
+	p.awaited = nodes
+	return "waits for " + what + nodesText(nodes)
+}
+
 // advance does whatever can be done now. It returns the commit, or why the step
 // has to wait.
 func (e *Engine) advance(ctx context.Context, l *life, p *part) (*commit.ID, string, error) {
+	p.awaited = nil
 	parts, err := e.listed(ctx, l)
 	if err != nil {
 		return nil, "", err

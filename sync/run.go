@@ -59,7 +59,7 @@ func (e *Engine) push(ctx context.Context, joint time.Duration) ([]Outcome, erro
 	}
 	e.mu.Unlock()
 	for {
-		if err := e.scan(); err != nil {
+		if err := e.scanTold(); err != nil {
 			return moved.outcomes(), err
 		}
 		if err := e.meetOthers(ctx); err != nil {
@@ -189,6 +189,7 @@ func (e *Engine) Watch(ctx context.Context, now context.Context, grace time.Dura
 	defer quit(nil)
 	e.setQuit(quit)
 	defer e.setQuit(nil)
+	e.tellUnder(false)
 	kick := make(chan struct{}, 1)
 	work, stop := context.WithCancelCause(now)
 	defer stop(nil)

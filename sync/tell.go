@@ -3,6 +3,8 @@ package syncer
 import (
 	"slices"
 	"strings"
+
+	"github.com/ckptsync/ckptsync/commit"
 )
 
 // What is told of steps and paths, so that each thing is told once.
@@ -54,4 +56,32 @@ func (e *Engine) notice(path, text string) {
 	if !told {
 		e.cfg.Reporter.Report(Noticed{Path: path, Text: text})
 	}
+}
+
+// tellUnder tells under which attempt is committed, if there is one yet.
+func (e *Engine) tellUnder(agreed bool) {
+	if st := e.attempt(); st != nil {
+		e.cfg.Reporter.Report(Under{Attempt: st.Attempt, Declared: st.Declared, Base: st.Base, Agreed: agreed})
+	}
+}
+
+// tellListed tells what a listing of the run says.
+func (e *Engine) tellListed(v *commit.View, st *state) {
+	ev := Listed{Commits: len(v.Commits), Mine: st.Base}
+	states := v.States()
+	for _, c := range v.Commits {
+		switch s := states[c.ID].State; {
+		case s == commit.StateHead:
+			ev.Head, ev.HeadAt = &c.ID, c.ModTime
+		case s == commit.StateDamaged:
+			ev.Damaged++
+		case s == commit.StateRegressed && c.Attempt == st.Attempt:
+			ev.Regressed++
+		}
+		// They are in order, and the base is of an attempt before.
+		if c.Attempt == st.Attempt || st.Base != nil && c.ID == *st.Base {
+			ev.Mine, ev.MineAt = &c.ID, c.ModTime
+		}
+	}
+	e.cfg.Reporter.Report(ev)
 }

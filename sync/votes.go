@@ -51,7 +51,7 @@ func (e *Engine) decide(ctx context.Context, l *life, p *part, parts []quorum.Pa
 	}
 	if leader != nil && e.cfg.now().Sub(p.voted) < e.commitPatience(l) {
 		done, err := e.markedBy(ctx, id)
-		return done, fmt.Sprintf("waits for node %d, which leads, to write the commit marker", leader.Node), err
+		return done, p.awaits("", leader.Node) + ", which leads, to write the commit marker", err
 	}
 	if voters == nil {
 		var err error
@@ -60,7 +60,7 @@ func (e *Engine) decide(ctx context.Context, l *life, p *part, parts []quorum.Pa
 		}
 	}
 	if awaited := silentNodes(voters, e.st.nodes()); len(awaited) > 0 {
-		return nil, "waits for the vote of " + nodesText(awaited), nil
+		return nil, p.awaits("the vote of ", awaited...), nil
 	}
 	return e.markAll(ctx, p.set, id, e.st.nodes())
 }
@@ -147,7 +147,7 @@ func (e *Engine) vote(ctx context.Context, l *life, p *part, parts []quorum.Part
 			return "", err
 		}
 		if v == nil {
-			return e.awaitsLeader(parts, own, *leader), nil
+			return p.awaitsLeader(parts, own, *leader), nil
 		}
 		if !quorum.Endorses(*v, own) {
 			return fmt.Sprintf("node %d, which leads, has voted for another part of this node than the one that it sealed: is another daemon running as node %d?", leader.Node, own.Node), nil
@@ -169,7 +169,7 @@ func (e *Engine) vote(ctx context.Context, l *life, p *part, parts []quorum.Part
 }
 
 // awaitsLeader says for which nodes the leader waits, as the listing shows it.
-func (e *Engine) awaitsLeader(parts []quorum.Part, own *quorum.Own, leader quorum.Part) string {
+func (p *part) awaitsLeader(parts []quorum.Part, own *quorum.Own, leader quorum.Part) string {
 	at := own.Sealed.Revision
 	var missing []int
 	for n := range own.Nodes {
@@ -178,9 +178,9 @@ func (e *Engine) awaitsLeader(parts []quorum.Part, own *quorum.Own, leader quoru
 		}
 	}
 	if len(missing) > 0 {
-		return "waits for the part of " + nodesText(missing)
+		return p.awaits("the part of ", missing...)
 	}
-	return fmt.Sprintf("waits for node %d, which leads, to look at all parts", leader.Node)
+	return p.awaits("", leader.Node) + ", which leads, to look at all parts"
 }
 
 // propose reads all parts of the revision and finds out whether they are one
@@ -192,7 +192,7 @@ func (e *Engine) propose(ctx context.Context, l *life, p *part, parts []quorum.P
 	}
 	set, awaited := quorum.ToPropose(parts, claims, own)
 	if set == nil {
-		return nil, "waits for the part of " + nodesText(awaited), nil
+		return nil, p.awaits("the part of ", awaited...), nil
 	}
 	if slices.Equal(set, p.unfit) {
 		return nil, p.why, nil // they never change

@@ -23,6 +23,7 @@ type Event struct {
 	Dur   time.Duration // since it began
 	Up    int64         // bytes that the store acknowledged: of Puts and parts that succeeded
 	Down  int64         // bytes that were read from the stream
+	Err   error         // that ended it; nil if it succeeded
 }
 
 // Calls names what is counted.
@@ -79,7 +80,7 @@ func (b *Bucket) begin(op string) (end func(err error, up, down int64)) {
 	b.stats.InFlight++
 	b.mu.Unlock()
 	return func(err error, up, down int64) {
-		e := Event{Op: op, Class: blob.ClassName(err), Dur: time.Since(start), Up: up, Down: down}
+		e := Event{Op: op, Class: blob.ClassName(err), Dur: time.Since(start), Up: up, Down: down, Err: err}
 		b.mu.Lock()
 		b.stats.InFlight--
 		b.stats.Calls[Calls{e.Op, e.Class}]++

@@ -34,7 +34,10 @@ func TestCounts(t *testing.T) {
 		&blobtest.Rule{Op: blobtest.OpOpen, From: 2, Count: 1, Do: blobtest.Break(2, blob.ErrTemporary)})
 	var events []meterblob.Event
 	b := meterblob.New(f, func(e meterblob.Event) {
-		e.Dur = 0
+		if got := blob.ClassName(e.Err); got != e.Class {
+			t.Errorf("%s: %v is %s, not %s", e.Op, e.Err, got, e.Class)
+		}
+		e.Dur, e.Err = 0, nil
 		events = append(events, e)
 	})
 	ctx := t.Context()
@@ -101,7 +104,10 @@ func TestAsFindsWhatIsBelow(t *testing.T) {
 func TestCountsBatches(t *testing.T) {
 	var events []meterblob.Event
 	b := meterblob.New(memblob.New(), func(e meterblob.Event) {
-		e.Dur = 0
+		if got := blob.ClassName(e.Err); got != e.Class {
+			t.Errorf("%s: %v is %s, not %s", e.Op, e.Err, got, e.Class)
+		}
+		e.Dur, e.Err = 0, nil
 		events = append(events, e)
 	})
 	b.DeleteBatch(t.Context(), []string{"a", "b"})

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
@@ -243,14 +242,8 @@ func matches(v *commit.View, id commit.ID, ref string) bool {
 	return id.String() == ref
 }
 
-// jsonName is a name as JSON can hold it: if it is not valid UTF-8, '%' and
-// the bytes that are not become %XX, and the encoding is "percent".
-func jsonName(name string) (text, encoding string) {
-	if utf8.ValidString(name) {
-		return name, ""
-	}
-	return percent(name), "percent"
-}
+// jsonName is a name as JSON can hold it.
+func jsonName(name string) (text, encoding string) { return commit.JSONName(name) }
 
 // percent is the "percent" encoding of a name.
 func percent(name string) string {
