@@ -33,6 +33,11 @@ func keyVote(id ID, node, claim int) string {
 func keyMarker(id ID) string { return "commits/" + id.String() + ".json" }
 func keyTomb(id ID) string   { return "tombs/" + id.String() + ".json" }
 
+// keySignature is the key of a signature of a marker with that digest.
+func keySignature(id ID, key string, marker Digest) string {
+	return fmt.Sprintf("signatures/%s.%s.%s.minisig", id, key, marker)
+}
+
 // keyMark is also the key of a mark on an attempt as a whole: id is then
 // {Attempt: n}, with Step and Revision 0, and attempt is true.
 func keyMark(id ID, word Word, attempt bool) string {
@@ -58,6 +63,7 @@ const (
 	KindTomb        Kind = "tomb"
 	KindMark        Kind = "mark"         // on a commit
 	KindAttemptMark Kind = "attempt-mark" // on an attempt as a whole
+	KindSignature   Kind = "signature"
 	KindData        Kind = "data"
 )
 
@@ -69,8 +75,10 @@ type Object struct {
 	Node  int
 	Claim int
 	Word  Word
-	Token string // KindData
+	Token string // KindData; of KindSignature the number of the key
 	Path  string // KindData: what follows the node's folder, as it stands in the key
+
+	Digest Digest // KindSignature: of the marker
 }
 
 // ParseKey says what the object under key, below the run's prefix, is. It is
@@ -84,8 +92,11 @@ func ParseKey(key string) (Object, bool) {
 	if !ok {
 		return Object{}, false
 	}
-	if dir == "data" {
+	switch dir {
+	case "data":
 		return parseData(rest)
+	case "signatures":
+		return parseSignature(rest)
 	}
 	rest, ok = strings.CutSuffix(rest, ".json")
 	if !ok {
@@ -166,6 +177,17 @@ func parseData(s string) (Object, bool) {
 	id, ok5 := ParseID(idText)
 	n, ok6 := parsePadded(num, 5)
 	return Object{Kind: KindData, ID: id, Node: n, Token: token, Path: path}, ok5 && ok6 && n < maxNodes
+}
+
+func parseSignature(s string) (Object, bool) {
+	parts := strings.Split(s, ".")
+	if len(parts) != 4 || parts[3] != "minisig" || len(parts[1]) != 16 || strings.Trim(parts[1], "0123456789ABCDEF") != "" {
+		return Object{}, false
+	}
+	o := Object{Kind: KindSignature, Token: parts[1]}
+	var ok bool
+	o.ID, ok = ParseID(parts[0])
+	return o, ok && o.Digest.UnmarshalText([]byte(parts[2])) == nil
 }
 
 // validToken reports whether s can be the token in a data key.

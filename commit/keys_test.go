@@ -29,7 +29,8 @@ func TestParseKey(t *testing.T) {
 		"tombs/" + c + ".json":                     {Kind: KindTomb, ID: id},
 		"marks/" + c + ".pinned.json":              {Kind: KindMark, ID: id, Word: Pinned},
 		"marks/a000003.excluded.json":              {Kind: KindAttemptMark, ID: ID{Attempt: 3}, Word: Excluded},
-		"data/" + c + "/node-00001.k3q7/a/b.json":  {Kind: KindData, ID: id, Node: 1, Token: "k3q7", Path: "a/b.json"},
+		"signatures/" + c + ".0123456789ABCDEF." + strings.Repeat("0a", 32) + ".minisig": {Kind: KindSignature, ID: id, Token: "0123456789ABCDEF", Digest: repeated(0x0a)},
+		"data/" + c + "/node-00001.k3q7/a/b.json":                                        {Kind: KindData, ID: id, Node: 1, Token: "k3q7", Path: "a/b.json"},
 	} {
 		if got, ok := ParseKey(key); !ok || got != want {
 			t.Errorf("%s: %+v, %v, want %+v", key, got, ok, want)
@@ -44,11 +45,20 @@ func TestParseKey(t *testing.T) {
 		"marks/" + c + ".json", "marks/" + c + ".evil.json", "marks/a000003.damaged.json", "marks/a000000.excluded.json",
 		"parts/" + c + ".json", "parts/" + c + "/node-00001.00.json/x.json", "data/" + c + "/node-00001/x", "data/" + c + "/node-00001./x", "data/" + c + "/node-00001.UP/x", "data/" + c + "/node-00001.k/",
 		"data/" + c + "/node-99999.k/x",
+		"signatures/" + c + ".0123456789abcdef." + strings.Repeat("0a", 32) + ".minisig", "signatures/" + c + ".0123456789ABCDEF." + strings.Repeat("0A", 32) + ".minisig",
+		"signatures/" + c + ".0123456789ABCDEF.minisig", "signatures/" + c + ".0123456789ABCDEF." + strings.Repeat("0a", 32) + ".json",
 	} {
 		if got, ok := ParseKey(key); ok {
 			t.Errorf("%q was taken for %+v", key, got)
 		}
 	}
+}
+
+func repeated(b byte) (d Digest) {
+	for i := range d {
+		d[i] = b
+	}
+	return d
 }
 
 func TestIDRoundTrip(t *testing.T) {
@@ -94,6 +104,8 @@ func FuzzParseKey(f *testing.F) {
 			back = keyTomb(o.ID)
 		case KindMark, KindAttemptMark:
 			back = keyMark(o.ID, o.Word, o.Kind == KindAttemptMark)
+		case KindSignature:
+			back = keySignature(o.ID, o.Token, o.Digest)
 		case KindData:
 			back = (*Store)(nil).DataPrefix(o.ID, o.Node, o.Token) + o.Path
 		}

@@ -14,11 +14,29 @@ import (
 )
 
 // Marker reads the marker of a commit. It does not look for a tombstone: a
-// View does, and Lost.
+// View does, and Lost. Of a store that trusts certain keys, it is ErrUntrusted
+// if none of them has signed it.
 func (s *Store) Marker(ctx context.Context, id ID) (*Marker, error) {
-	m, err := load[Marker](ctx, s, keyMarker(id), FormatMarker, maxList)
+	body, err := s.read(ctx, keyMarker(id), maxList)
 	if err != nil {
 		return nil, fmt.Errorf("marker of commit %s: %w", id, err)
+	}
+	m, err := s.decodeMarker(id, body)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.trust(ctx, id, body); err != nil {
+		return nil, fmt.Errorf("marker of commit %s: %w", id, err)
+	}
+	return m, nil
+}
+
+// decodeMarker decodes, validates, and checks that the marker is the one that
+// its key says.
+func (s *Store) decodeMarker(id ID, body []byte) (*Marker, error) {
+	m, err := DecodeMarker(body)
+	if err != nil {
+		return nil, fmt.Errorf("marker of commit %s: %s: %w", id, s.Key(keyMarker(id)), err)
 	}
 	if m.ID != id || m.Run != s.run {
 		return nil, s.misnamed(keyMarker(id), fmt.Sprintf("the marker of commit %s of run %s", m.ID, m.Run))
@@ -26,9 +44,10 @@ func (s *Store) Marker(ctx context.Context, id ID) (*Marker, error) {
 	return m, nil
 }
 
-// PutMarker commits. It is success when the same marker is there already, also
-// when another node put it there; other content is ErrConflict. The caller has
-// made sure that R1 to R4 hold.
+// PutMarker commits, and signs before that if the store has a signer: so no
+// commit of a run that is signed is ever without its signature. It is success
+// when the same marker is there already, also when another node put it there;
+// other content is ErrConflict. The caller has made sure that R1 to R4 hold.
 func (s *Store) PutMarker(ctx context.Context, m *Marker) error {
 	if m.Run != s.run {
 		return fmt.Errorf("marker of run %q in the store of run %q", m.Run, s.run)
@@ -36,7 +55,19 @@ func (s *Store) PutMarker(ctx context.Context, m *Marker) error {
 	if m.Format != FormatMarker {
 		m.Format = FormatMarker
 	}
-	if _, err := save(ctx, s, keyMarker(m.ID), m, maxList); err != nil {
+	if err := m.validate(); err != nil {
+		return err
+	}
+	body, err := encode(m, maxList)
+	if err != nil {
+		return fmt.Errorf("marker of commit %s: %w", m.ID, err)
+	}
+	if s.signer != nil {
+		if err := s.putSignature(ctx, m.ID, body, s.signer); err != nil {
+			return err
+		}
+	}
+	if _, err := s.create(ctx, keyMarker(m.ID), body); err != nil {
 		return fmt.Errorf("marker of commit %s: %w", m.ID, err)
 	}
 	return nil

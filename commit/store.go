@@ -18,8 +18,10 @@ const concurrency = 16
 // objects. Its methods may be called concurrently. They add no retries to
 // those of the bucket, except that a creation is settled (blob.Create).
 type Store struct {
-	b   blob.Bucket
-	run string
+	b       blob.Bucket
+	run     string
+	signer  *Signer     // may be nil
+	trusted []PublicKey // none: every marker counts
 
 	mu       sync.Mutex
 	attempts map[int]Attempt // read before; attempts never change
@@ -27,14 +29,18 @@ type Store struct {
 
 // NewStore returns the store of that run. b is opened at the store's prefix:
 // every key is <run>/…. It does no I/O; see Ensure.
-func NewStore(b blob.Bucket, run string) (*Store, error) {
+func NewStore(b blob.Bucket, run string, opts ...StoreOption) (*Store, error) {
 	if err := CheckRun(run); err != nil {
 		return nil, err
 	}
 	if b == nil {
 		return nil, errors.New("store without a bucket")
 	}
-	return &Store{b: b, run: run, attempts: map[int]Attempt{}}, nil
+	s := &Store{b: b, run: run, attempts: map[int]Attempt{}}
+	for _, o := range opts {
+		o(s)
+	}
+	return s, nil
 }
 
 // Run returns the run's name.

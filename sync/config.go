@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ckptsync/ckptsync/blob"
+	"github.com/ckptsync/ckptsync/commit"
 	"github.com/ckptsync/ckptsync/sync/layout"
 	"github.com/ckptsync/ckptsync/sync/pagecache"
 	"github.com/ckptsync/ckptsync/sync/tree"
@@ -61,6 +62,11 @@ type Config struct {
 	// has taken this node's place.
 	StopWhenSuperseded bool
 	Retention          *Retention // which commits a daemon lets go; nil: none
+	// Signer, if not nil, signs each marker before it is written.
+	Signer *commit.Signer
+	// Trust, if not empty, has a restore take only commits that one of these
+	// keys has signed.
+	Trust []commit.PublicKey
 
 	Log      *slog.Logger // default discards
 	Reporter Reporter     // default LogReporter

@@ -112,7 +112,7 @@ func New(cfg Config) (*Engine, error) {
 	if err := cfg.setDefaults(); err != nil {
 		return nil, err
 	}
-	store, err := commit.NewStore(cfg.Bucket, cfg.Run)
+	store, err := commit.NewStore(cfg.Bucket, cfg.Run, commit.SignWith(cfg.Signer))
 	if err != nil {
 		return nil, err
 	}

@@ -170,7 +170,7 @@ func (e *Engine) bringBack(ctx context.Context, o RestoreOptions, drawn **commit
 		}
 	}
 	opts := e.restoreOptions(o)
-	opts.Store = src
+	opts.Store = src.Trusting(e.cfg.Trust...)
 	r, err := restore.Newest(ctx, opts, p)
 	res := Restored{Result: r}
 	if src != e.store {
@@ -186,7 +186,7 @@ func (e *Engine) bringBack(ctx context.Context, o RestoreOptions, drawn **commit
 // restoreOptions are those of a restore from this run.
 func (e *Engine) restoreOptions(o RestoreOptions) restore.Options {
 	return restore.Options{
-		Store: e.store, To: e.cfg.Root, StateDir: e.cfg.StateDir, Only: e.only, Selection: o.Selection,
+		Store: e.store.Trusting(e.cfg.Trust...), To: e.cfg.Root, StateDir: e.cfg.StateDir, Only: e.only, Selection: o.Selection,
 		Concurrency: 2 * e.cfg.Concurrency, MemoryBudget: e.cfg.Memory, Logger: e.cfg.Log, Progress: o.Progress, Rewrite: o.Rewrite,
 		Direct: o.Direct,
 	}

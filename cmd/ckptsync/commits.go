@@ -28,12 +28,13 @@ const lookPatience = 20 * time.Second
 
 // openedRun is one run in its store, with what the configuration says of it.
 type openedRun struct {
-	*commit.Store
-	cfg    *config.Config
-	conf   config.Run
-	log    *slog.Logger
-	bucket blob.Bucket
-	close  func()
+	*commit.Store               // takes only what is signed by a key that is trusted, if any is
+	plain         *commit.Store // takes every commit
+	cfg           *config.Config
+	conf          config.Run
+	log           *slog.Logger
+	bucket        blob.Bucket
+	close         func()
 }
 
 // openRun reads the configuration of a command and opens the one run that it
@@ -47,16 +48,20 @@ func (a *app) openRun(cmd *cobra.Command, need config.Need) (*openedRun, error) 
 	if err != nil {
 		return nil, err
 	}
+	sign, trust, err := a.keyring(cfg)
+	if err != nil {
+		return nil, err
+	}
 	b, closeStore, err := a.openStore(cmd.Context(), cfg, store.Options{Concurrency: cfg.Concurrency, Log: log, Patience: lookPatience})
 	if err != nil {
 		return nil, err
 	}
-	st, err := commit.NewStore(b, run.Name)
+	st, err := commit.NewStore(b, run.Name, sign)
 	if err != nil {
 		closeStore()
 		return nil, err
 	}
-	return &openedRun{Store: st, cfg: cfg, conf: run, log: log, bucket: b, close: closeStore}, nil
+	return &openedRun{Store: st.Trusting(trust...), plain: st, cfg: cfg, conf: run, log: log, bucket: b, close: closeStore}, nil
 }
 
 // openStore opens the configured store, with its decorators.
@@ -171,7 +176,7 @@ func (r *openedRun) row(ctx context.Context, v *commit.View, c commit.Commit, re
 	switch {
 	case errors.Is(err, blob.ErrNotExist):
 		return nil, nil
-	case errors.Is(err, commit.ErrFormat), errors.Is(err, commit.ErrInvalid), errors.Is(err, blob.ErrCorrupt):
+	case errors.Is(err, commit.ErrFormat), errors.Is(err, commit.ErrInvalid), errors.Is(err, blob.ErrCorrupt), errors.Is(err, commit.ErrUntrusted):
 		row.Reason = join("; ", row.Reason, "its marker cannot be used: "+err.Error())
 		return row, nil
 	case err != nil:
@@ -273,7 +278,7 @@ func latestResumable(ctx context.Context, st *commit.Store) (*commit.Marker, err
 			continue
 		}
 		m, err := st.Marker(ctx, c.ID)
-		if errors.Is(err, blob.ErrNotExist) || errors.Is(err, commit.ErrInvalid) || errors.Is(err, commit.ErrFormat) {
+		if errors.Is(err, blob.ErrNotExist) || errors.Is(err, commit.ErrInvalid) || errors.Is(err, commit.ErrFormat) || errors.Is(err, commit.ErrUntrusted) {
 			continue
 		}
 		if err != nil || m.Resume != commit.ResumeWeights {

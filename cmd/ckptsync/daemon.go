@@ -120,7 +120,7 @@ func latest(es *engines, i int) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	m, err := latestResumable(ctx, st)
+	m, err := latestResumable(ctx, st.Trusting(es.trust...))
 	switch {
 	case err != nil:
 		return "", err

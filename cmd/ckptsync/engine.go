@@ -11,6 +11,7 @@ import (
 	jobnodes "github.com/ckptsync/ckptsync/cmd/ckptsync/internal/nodes"
 	"github.com/ckptsync/ckptsync/cmd/ckptsync/internal/store"
 	"github.com/ckptsync/ckptsync/cmd/ckptsync/internal/term"
+	"github.com/ckptsync/ckptsync/commit"
 	syncer "github.com/ckptsync/ckptsync/sync"
 	"github.com/ckptsync/ckptsync/sync/layout"
 )
@@ -24,6 +25,8 @@ type engines struct {
 	closeStore func()
 	bars       *term.Bars
 	node       jobnodes.Identity
+	signer     *commit.Signer
+	trust      []commit.PublicKey
 }
 
 // openEngines opens the store and an engine for each run. Its error leaves
@@ -33,12 +36,20 @@ func (a *app) openEngines(ctx context.Context, cfg *config.Config, runs []config
 	if err != nil {
 		return nil, err
 	}
+	signer, err := a.signer(cfg)
+	if err != nil {
+		return nil, err
+	}
+	trust, err := trusted(cfg)
+	if err != nil {
+		return nil, err
+	}
 	machine.LimitMemory(int64(cfg.Memory), a.getenv)
 	b, closeStore, err := a.openStore(ctx, cfg, store.Options{Concurrency: cfg.Concurrency, Log: log})
 	if err != nil {
 		return nil, err
 	}
-	es := &engines{bucket: b, log: log, closeStore: closeStore, bars: a.term.Bars(log), node: id}
+	es := &engines{bucket: b, log: log, closeStore: closeStore, bars: a.term.Bars(log), node: id, signer: signer, trust: trust}
 	for _, r := range runs {
 		e, err := newEngine(cfg, r, es)
 		if err != nil {
@@ -79,8 +90,8 @@ func newEngine(cfg *config.Config, r config.Run, es *engines) (*syncer.Engine, e
 		Run: r.Name, Root: r.Root, StateDir: r.StateDir, Bucket: es.bucket, StoreURL: cfg.Store.String(),
 		Layouts: layouts, Settle: r.Settle, ScanInterval: cfg.ScanInterval, Retention: retention, StaleUploads: r.Retention.Grace,
 		Concurrency: cfg.Concurrency, Memory: machine.Content(int64(cfg.Memory)), EarlyUpload: cfg.EarlyUpload, DropCache: dropCache(cfg),
-		StopWhenSuperseded: cfg.StopWhenSuperseded,
-		Log:                log, Reporter: syncer.Reporters{syncer.LogReporter{Log: log}, newBarReporter(es.bars)},
+		StopWhenSuperseded: cfg.StopWhenSuperseded, Signer: es.signer, Trust: es.trust,
+		Log: log, Reporter: syncer.Reporters{syncer.LogReporter{Log: log}, newBarReporter(es.bars)},
 	})
 }
 

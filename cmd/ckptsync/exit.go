@@ -102,7 +102,7 @@ func classify(err error) int {
 		return statusUsage
 	case errors.As(err, &unreachable):
 		return statusUnknown
-	case errors.As(err, &damaged), errors.As(err, &exported):
+	case errors.As(err, &damaged), errors.As(err, &exported), errors.Is(err, commit.ErrUntrusted):
 		return statusDamaged
 	case errors.As(err, &busy), errors.As(err, &mismatch), errors.As(err, &begun), errors.As(err, &superseded), errors.As(err, &over),
 		errors.As(err, &overtaken), errors.Is(err, commit.ErrConflict):

@@ -45,7 +45,7 @@ export that was interrupted goes on where it was. It declares no attempt here.`,
 	asJSON := addJSON(cmd)
 	attempt := cmd.Flags().Int("attempt", 0, "the commit of this `ATTEMPT`, where several committed the step")
 	as := cmd.Flags().String("as", "", "the name of the `RUN` in the other store (default: the same)")
-	withSettings(cmd, "concurrency", "memory")
+	withSettings(cmd, "concurrency", "memory", "sign-key", "verify-key")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		st, err := a.openRun(cmd, config.NeedRun|config.NeedStore)
 		if err != nil {
@@ -126,7 +126,11 @@ func (e *exporting) toStore(ctx context.Context, url, run string) (*exportJSON, 
 		return nil, err
 	}
 	defer closeStore()
-	to, err := commit.NewStore(b, run)
+	sign, _, err := e.keyring(e.from.cfg)
+	if err != nil {
+		return nil, err
+	}
+	to, err := commit.NewStore(b, run, sign)
 	if err != nil {
 		return nil, &usageError{err}
 	}

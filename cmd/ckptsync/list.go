@@ -47,6 +47,7 @@ with the nodes that are awaited.`,
 	format := cmd.Flags().String("format", "table", "`FORMAT`: table, or checkpoints.jsonl: the steps that a restore may take, oldest first, as rows of tinker-cookbook")
 	cmd.MarkFlagsMutuallyExclusive("format", "json")
 	cmd.MarkFlagsMutuallyExclusive("format", "all")
+	withSettings(cmd, "verify-key")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if *format != "table" && *format != formatRows {
 			return &usageError{fmt.Errorf("--format: %q is not table or %s", *format, formatRows)}

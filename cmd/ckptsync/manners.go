@@ -19,7 +19,7 @@ func beNice(cfg *config.Config, log *slog.Logger) {
 // transferSettings are the settings of commands that move steps: how they treat
 // the network, the store and, if they run beside a trainer, the machine.
 func transferSettings(besideTrainer bool) []string {
-	flags := []string{"concurrency", "memory", "bandwidth", "patience", "stall"}
+	flags := []string{"concurrency", "memory", "bandwidth", "patience", "stall", "sign-key", "verify-key"}
 	if besideTrainer {
 		flags = append(flags, "nice", "drop-cache")
 	}

@@ -85,7 +85,7 @@ ckptsync's are never touched.`,
 				return &exitError{statusRefused, err}
 			}
 		}
-		res, err := prune.New().Run(cmd.Context(), prune.Options{Store: st.Store, Policy: ret.Policy, Grace: ret.Grace, DryRun: !*yes, Log: st.log})
+		res, err := prune.New().Run(cmd.Context(), prune.Options{Store: st.plain, Policy: ret.Policy, Grace: ret.Grace, DryRun: !*yes, Log: st.log})
 		if *asJSON {
 			return errors.Join(a.term.JSON(pruned(st.Run(), !*yes, res)), err)
 		}

@@ -133,6 +133,10 @@ func (a *app) openNamed(ctx context.Context, cfg *config.Config, log *slog.Logge
 	if err := commit.CheckRun(name); err != nil {
 		return nil, &usageError{err}
 	}
+	trust, err := trusted(cfg)
+	if err != nil {
+		return nil, err
+	}
 	b, closeStore, err := a.openStore(ctx, cfg, store.Options{Concurrency: cfg.Concurrency, Log: log, Patience: lookPatience})
 	if err != nil {
 		return nil, err
@@ -142,7 +146,7 @@ func (a *app) openNamed(ctx context.Context, cfg *config.Config, log *slog.Logge
 		closeStore()
 		return nil, err
 	}
-	return &openedRun{Store: st, bucket: b, close: closeStore}, nil
+	return &openedRun{Store: st.Trusting(trust...), plain: st, bucket: b, close: closeStore}, nil
 }
 
 func (a *app) resolveIn(ctx context.Context, cfg *config.Config, log *slog.Logger, run, name string) (*resolveJSON, error) {

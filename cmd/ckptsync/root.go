@@ -76,8 +76,8 @@ func (a *app) rootCmd() *cobra.Command {
 	root.AddCommand(
 		a.daemonCmd(), a.runCmd(), a.restoreCmd(), a.pushCmd(), a.exportCmd(), a.pruneCmd(),
 		a.demoCmd(), a.demoTrainerCmd(),
-		a.listCmd(), a.showCmd(), a.resolveCmd(), a.inspectCmd(), a.doctorCmd(), a.layoutsCmd(), a.markCmd(), a.verifyCmd(),
-		a.versionCmd(), a.completionCmd(),
+		a.listCmd(), a.showCmd(), a.resolveCmd(), a.inspectCmd(), a.doctorCmd(), a.layoutsCmd(), a.markCmd(), a.verifyCmd(), a.signCmd(),
+		a.versionCmd(), a.completionCmd(), a.keygenCmd(),
 	)
 	for _, c := range root.Commands() {
 		run := c.RunE

@@ -74,6 +74,7 @@ func (a *app) showCmd() *cobra.Command {
 	}
 	asJSON := addJSON(cmd)
 	attempt := cmd.Flags().Int("attempt", 0, "of this `ATTEMPT`, where several committed the step")
+	withSettings(cmd, "verify-key")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		st, err := a.openRun(cmd, config.NeedRun|config.NeedStore)
 		if err != nil {

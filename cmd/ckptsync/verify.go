@@ -75,7 +75,7 @@ Status 7: damage was found, and is not repaired.`,
 	cmd.Flags().BoolVar(&f.quick, "quick", false, "names and sizes only")
 	cmd.Flags().BoolVar(&f.repair, "repair", false, "send damaged files again from right copies under the root")
 	cmd.Flags().BoolVar(&f.noMark, "no-mark", false, "report only: set and clear no mark")
-	withSettings(cmd, "concurrency", "memory")
+	withSettings(cmd, "concurrency", "memory", "verify-key")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if f.all && len(args) > 0 {
 			return &usageError{errors.New("--all and a step are two different things")}

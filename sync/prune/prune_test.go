@@ -661,3 +661,34 @@ func borrow(t *testing.T, r *committest.Run, step int64, pause func(blobtest.Cal
 		t.Error(err)
 	}
 }
+
+// A signature goes with what it vouches for, and not before.
+func TestSignaturesGoLast(t *testing.T) {
+	bubble(t, func(t *testing.T, r *committest.Run) {
+		signer, err := commit.NewSigner()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Store, err = commit.NewStore(r.Bucket, r.Store.Run(), commit.SignWith(signer)); err != nil {
+			t.Fatal(err)
+		}
+		r.Declare(nil)
+		commitSteps(r, 1, 1, 2, 3, 4)
+		time.Sleep(day)
+		o := Options{Policy: retain.Policy{KeepLast: 2}, Grace: day}
+		prune(t, r, o)
+		if got := keys(t, r, "signatures/"); got != "1.1 2.1 3.1 4.1" {
+			t.Errorf("within the grace there are signatures of %s", got)
+		}
+		time.Sleep(2 * day)
+		prune(t, r, o)
+		if got := keys(t, r, "signatures/"); got != "3.1 4.1" {
+			t.Errorf("after the grace there are signatures of %s", got)
+		}
+		for _, id := range []commit.ID{committest.ID(1, 3), committest.ID(1, 4)} {
+			if _, err := r.Store.Trusting(signer.Public()).Marker(t.Context(), id); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}

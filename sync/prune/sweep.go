@@ -206,7 +206,25 @@ func (r *run) clear(ctx context.Context, found []*heap, tombs map[commit.ID]time
 		}
 		r.res.Uploads += n
 	}
+	if err := r.dropSignatures(ctx, tombs); err != nil {
+		return err
+	}
 	return r.deleteKeys(ctx, "manifest", parts, r.Store.DeletePart)
+}
+
+// dropSignatures deletes those of commits that are due: what they vouch for is gone.
+func (r *run) dropSignatures(ctx context.Context, tombs map[commit.ID]time.Time) error {
+	signed, err := r.Store.Signatures(ctx)
+	if err != nil {
+		return err
+	}
+	return each(ctx, signed, func(ctx context.Context, k commit.SignatureKey) error {
+		if !r.due(tombs, k.ID) {
+			return nil
+		}
+		r.hook("signature")
+		return r.Store.DeleteSignature(ctx, k)
+	})
 }
 
 func (r *run) deleteData(ctx context.Context, h *heap) error {

@@ -92,7 +92,8 @@ func (e *StoreError) Is(target error) bool { return target == ErrCannotTell }
 
 // RefusedError says that a commit's manifests ask for something that a
 // restore does not do: paths outside the root, links that lead out of it,
-// impossible sizes. Nothing was written.
+// impossible sizes; or that its marker is not signed by a key that this reader
+// trusts (commit.ErrUntrusted). Nothing was written.
 type RefusedError struct {
 	ID     commit.ID
 	Reason string

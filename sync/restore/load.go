@@ -88,7 +88,7 @@ func twice[T any](ctx context.Context, o *Options, what string, proven bool, rea
 		return nil, &ArchivedError{ID: o.ID, Object: what, Err: err}
 	case bad == "":
 		return nil, &StoreError{Op: fmt.Sprintf("read commit %s", o.ID), Err: err}
-	case proven && errors.Is(err, commit.ErrInvalid):
+	case errors.Is(err, commit.ErrUntrusted), proven && errors.Is(err, commit.ErrInvalid):
 		return nil, &RefusedError{ID: o.ID, Reason: what, Err: err}
 	case errors.Is(err, blob.ErrNotExist):
 		return nil, missing(ctx, o, what, err)
@@ -107,6 +107,8 @@ func wrongObject(err error) string {
 		return "its bytes are not those that were committed"
 	case errors.Is(err, commit.ErrInvalid):
 		return "it breaks the rules of its format"
+	case errors.Is(err, commit.ErrUntrusted):
+		return err.Error()
 	}
 	return ""
 }

@@ -51,6 +51,8 @@ type Config struct {
 	JoinTimeout        time.Duration // how long a restore waits for other nodes; 0: as the engine has it
 	StopWhenSuperseded bool          // a daemon ends once a newer attempt of its run leads
 	CrashLoop          int           // restores of one step, with no commit after them, after which the step before is taken; 0: never
+	SignKey            string        // file of the key that markers are signed with; empty: they are not
+	VerifyKeys         []VerifyKey   // restores take only what one of these has signed; none: anything
 	Log                Log
 
 	Warnings []string // allowed, and worth a line

@@ -48,6 +48,8 @@ type file struct {
 	Node               string         `yaml:"node"`
 	Join               string         `yaml:"join"`
 	JoinTimeout        Duration       `yaml:"join_timeout"`
+	SignKey            string         `yaml:"sign_key"`
+	VerifyKeys         []string       `yaml:"verify_key"`
 	Log                fileLog        `yaml:"log"`
 	StopWhenSuperseded bool           `yaml:"stop_when_superseded"`
 	CrashLoop          int            `yaml:"crash_loop"`

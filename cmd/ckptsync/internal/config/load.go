@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"github.com/ckptsync/ckptsync/sync/layout"
 )
@@ -101,6 +102,11 @@ func Settings() []Setting {
 			if f.CrashLoop, err = strconv.Atoi(v); err != nil {
 				return fmt.Errorf("%q is not a whole number", v)
 			}
+			return nil
+		}},
+		{"sign_key", "CKPTSYNC_SIGN_KEY", "sign-key", "FILE", "sign commits with this minisign secret key", text(func(f *file) *string { return &f.SignKey })},
+		{"verify_key", "CKPTSYNC_VERIFY_KEY", "verify-key", "KEY", "take only commits signed by this minisign public key: the key or its file, or several with commas between", func(f *file, v string) error {
+			f.VerifyKeys = strings.Split(v, ",")
 			return nil
 		}},
 		{"stall", "CKPTSYNC_STALL", "stall", "DURATION", "give up a connection on which no byte moves for so long (default 30s)", length(func(f *file) *Duration { return &f.Stall })},
