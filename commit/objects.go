@@ -210,6 +210,18 @@ func (s *Store) Lost(ctx context.Context, id ID) (string, error) {
 	return "", nil
 }
 
+// Retired reports whether a commit has a tombstone: then it is none, whether or
+// not its marker is there (protocol R11).
+func (s *Store) Retired(ctx context.Context, id ID) (bool, error) {
+	switch _, err := s.b.Stat(ctx, s.Key(keyTomb(id))); {
+	case err == nil:
+		return true, nil
+	case !errors.Is(err, blob.ErrNotExist):
+		return false, fmt.Errorf("commit %s: %w", id, err)
+	}
+	return false, nil
+}
+
 // DeleteMarker removes the marker of a retired commit. Without a tombstone it
 // is an error: a marker that is removed could come back (protocol R11).
 func (s *Store) DeleteMarker(ctx context.Context, id ID) error {

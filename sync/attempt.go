@@ -267,7 +267,8 @@ func (e *Engine) finish(ctx context.Context, id commit.ID) error {
 	}
 	mark, err := e.mark(ctx, m, ref)
 	var lost *lenderError
-	if errors.As(err, &lost) {
+	var dead *retiredError
+	if errors.As(err, &lost) || errors.As(err, &dead) {
 		e.notice(id.String(), err.Error())
 		return e.forgetSent(m.Name)
 	}

@@ -253,15 +253,6 @@ func (e *lenderError) Error() string {
 	return fmt.Sprintf("it names files of commit %s, which is %s", e.id, e.why)
 }
 
-// sendOwn has the step, which stays held, send its own copy of what it had
-// borrowed, under the next revision.
-func (e *Engine) sendOwn(l *life, lost *lenderError) error {
-	e.lender = nil
-	delete(e.unmarked, l.step.Number)
-	e.cfg.Log.Info("borrowed files are sent after all", "step", l.step.Name, "reason", lost.Error())
-	return e.forgetSent(l.step.Name)
-}
-
 // forgetSent has all of a step sent again.
 func (e *Engine) forgetSent(step string) error {
 	j, err := e.journal(step)

@@ -14,7 +14,7 @@ import (
 // time: the node that leads, another in its place, or the next start of the job.
 
 // markAll writes the marker of a revision for which every node has voted; nil
-// with a reason if that cannot be. have is what this node read of it before, if
+// with a reason if that cannot be, a *retiredError if it has a tombstone. have is what this node read of it before, if
 // it did.
 func (e *Engine) markAll(ctx context.Context, have *assembled, id commit.ID, nodes int) (*commit.ID, string, error) {
 	votes, err := e.store.Votes(ctx, id)
@@ -41,7 +41,10 @@ func (e *Engine) markAll(ctx context.Context, have *assembled, id commit.ID, nod
 		return nil, "", err
 	}
 	marker.Resume = c.verdict.Resume
-	return &id, "", e.putMarker(ctx, marker)
+	if err := e.putMarker(ctx, marker); err != nil {
+		return nil, "", err
+	}
+	return &id, "", e.alive(ctx, id)
 }
 
 // finishVoted writes the markers of all revisions of an attempt for which every
@@ -70,6 +73,10 @@ func (e *Engine) finishVoted(ctx context.Context, v *commit.View, parts []commit
 			continue
 		}
 		done, why, err := e.markAll(ctx, nil, id, nodes)
+		if dead, ok := errors.AsType[*retiredError](err); ok {
+			e.notice(id.String(), dead.Error())
+			continue
+		}
 		if err != nil {
 			return storeError(err)
 		}

@@ -2,8 +2,8 @@ package syncer
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -76,12 +76,9 @@ func (e *Engine) turn(ctx context.Context, l *life) error {
 		l.part = &part{under: map[string]commit.Digest{}, read: map[place]seenPart{}}
 	}
 	id, why, err := e.advance(ctx, l, l.part)
-	var lost *lenderError
-	if errors.As(err, &lost) {
-		l.part.print = "" // sends what it had borrowed, and seals again
-		if err := e.sendOwn(l, lost); err != nil {
-			return e.broken(ctx, l, err)
-		}
+	if again, aerr := e.anew(l, err); aerr != nil {
+		return e.broken(ctx, l, aerr)
+	} else if again {
 		id, why, err = e.advance(ctx, l, l.part)
 	}
 	switch {
@@ -138,6 +135,9 @@ func (e *Engine) advance(ctx context.Context, l *life, p *part) (*commit.ID, str
 	if id, err := e.takeUp(ctx, l, p, parts); id != nil || err != nil {
 		return id, "", err
 	}
+	if s := p.sealed; s != nil && p.print != "" && !slices.ContainsFunc(parts, func(q quorum.Part) bool { return placeOf(q) == placeOf(s.Part) }) {
+		return nil, "", &retiredError{e.revisionOf(l, s.Revision)} // and swept by now
+	}
 	if p.print != l.print || p.print == "" {
 		if err := e.sendPart(ctx, l, p); err != nil {
 			return nil, "", err
@@ -175,6 +175,11 @@ func (e *Engine) mayseal(ctx context.Context, l *life, p *part, parts []quorum.P
 	seal, why := quorum.ToSeal(parts, leader, own)
 	if seal == nil {
 		return parts, why, nil
+	}
+	if p.sealed != nil && p.content == p.sealed.Content { // it would name objects of the revision below
+		if err := e.alive(ctx, e.revisionOf(l, p.sealed.Revision)); err != nil {
+			return nil, "", err
+		}
 	}
 	if same, err := e.unchanged(l); err != nil || !same { // after the stamp was seen
 		return nil, "", &notHeldError{err}

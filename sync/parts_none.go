@@ -154,6 +154,9 @@ func (e *Engine) meetOther(ctx context.Context, keys []commit.PartKey) error {
 		newest.Revision = max(newest.Revision, k.Revision)
 	}
 	if done, err := e.markedBy(ctx, newest); err != nil {
+		if _, dead := errors.AsType[*retiredError](err); dead {
+			return nil
+		}
 		return storeError(err)
 	} else if done != nil {
 		e.others.floor = max(e.others.floor, newest.Step)

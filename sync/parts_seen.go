@@ -129,6 +129,10 @@ func (e *Engine) sameAsSealed(ctx context.Context, l *life, p *part, s *quorum.S
 	marker, err := e.store.Marker(ctx, m.ID)
 	switch {
 	case err == nil && len(marker.Parts) > s.Node && marker.Parts[s.Node] == s.Ref:
+		dead, err := e.store.Retired(ctx, m.ID)
+		if err != nil || dead {
+			return nil, err // nor is what it names kept
+		}
 		return &m.ID, nil
 	case err != nil && !errors.Is(err, blob.ErrNotExist):
 		return nil, err

@@ -68,6 +68,9 @@ func (e *Engine) committedAlready(ctx context.Context, l *life) (commit.ID, bool
 	if err != nil || m == nil || m.Name != l.step.Name {
 		return id, false, err
 	}
+	if dead, err := e.store.Retired(ctx, id); err != nil || dead {
+		return id, false, err
+	}
 	same, err := e.sameHeld(ctx, m, l)
 	return id, same, err
 }
@@ -176,14 +179,13 @@ func (e *Engine) seal(ctx context.Context, l *life, files []commit.File) (*commi
 }
 
 // bring takes a held step from its upload to its marker. What it wanted to
-// borrow and cannot have after all it sends itself.
+// borrow and cannot have after all it sends itself; what was retired meanwhile it
+// commits again.
 func (e *Engine) bring(ctx context.Context, l *life) (*commit.Manifest, error) {
 	m, err := e.bringOnce(ctx, l)
-	var lost *lenderError
-	if errors.As(err, &lost) {
-		if err := e.sendOwn(l, lost); err != nil {
-			return nil, err
-		}
+	if again, aerr := e.anew(l, err); aerr != nil {
+		return nil, aerr
+	} else if again {
 		m, err = e.bringOnce(ctx, l)
 	}
 	return m, err
@@ -219,7 +221,8 @@ func (e *notHeldError) Error() string {
 	return e.err.Error()
 }
 
-// mark writes the commit marker, the point at which the step is committed.
+// mark writes the commit marker, the point at which the step is committed. A
+// *retiredError says that it is not: there is a tombstone.
 func (e *Engine) mark(ctx context.Context, m *commit.Manifest, ref commit.PartRef) (*commit.Marker, error) {
 	if err := e.checkBorrowed(ctx, m); err != nil {
 		return nil, err
@@ -228,7 +231,10 @@ func (e *Engine) mark(ctx context.Context, m *commit.Manifest, ref commit.PartRe
 	if err != nil {
 		return nil, err
 	}
-	return marker, e.store.PutMarker(ctx, marker)
+	if err := e.store.PutMarker(ctx, marker); err != nil {
+		return nil, err
+	}
+	return marker, e.alive(ctx, m.ID)
 }
 
 // sameFiles reports whether two manifests have the same content.

@@ -75,7 +75,8 @@ func (e *Engine) commitPatience(l *life) time.Duration {
 	return commitPatience + time.Duration(r.Int64N(int64(commitPatience)))
 }
 
-// markedBy returns the commit if its marker is there.
+// markedBy returns the commit if its marker is there. A *retiredError says that
+// it is none all the same.
 func (e *Engine) markedBy(ctx context.Context, id commit.ID) (*commit.ID, error) {
 	_, err := e.store.Marker(ctx, id)
 	switch {
@@ -84,7 +85,7 @@ func (e *Engine) markedBy(ctx context.Context, id commit.ID) (*commit.ID, error)
 	case err != nil:
 		return nil, err
 	}
-	return &id, nil
+	return &id, e.alive(ctx, id)
 }
 
 // silentNodes are the nodes among which there is none of these keys.

@@ -230,8 +230,8 @@ func (r *run) input(ctx context.Context, v *commit.View) (retain.Input, error) {
 }
 
 // leftovers adds what was begun and never committed, and never will be: under
-// an attempt that does not lead any more, or of a step below the head; and only
-// if nothing was added to it for as long as commits that do not count are kept,
+// an attempt that does not lead any more, or under one that does and of a step
+// below the head; and only if nothing was added to it for as long as commits that do not count are kept,
 // and the grace.
 func (r *run) leftovers(ctx context.Context, in retain.Input, tombs map[commit.ID]time.Time, dead map[commit.ID]string) error {
 	newest, err := r.begun(ctx)
@@ -252,7 +252,8 @@ func (r *run) leftovers(ctx context.Context, in retain.Input, tombs map[commit.I
 	age := max(r.Grace, r.Policy.Aside)
 	for id, at := range newest {
 		_, retired := tombs[id]
-		behind := in.View.Rank(id.Attempt) < in.View.Rank(head.Attempt) || id.Step < head.Step
+		rank, leads := in.View.Rank(id.Attempt), in.View.Rank(head.Attempt)
+		behind := rank < leads || rank == leads && id.Step < head.Step // what ranks above would be the head
 		if !retired && behind && !at.IsZero() && r.now.Sub(at) >= age {
 			dead[id] = fmt.Sprintf("begun and never committed, and untouched for %s", age)
 		}

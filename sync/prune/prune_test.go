@@ -367,6 +367,31 @@ func TestLeftovers(t *testing.T) {
 	})
 }
 
+// A step that ranks above the head would be the head once it is committed, however
+// low its number is: a training that was begun again from an older step.
+func TestLeftoversAboveTheHeadStay(t *testing.T) {
+	t.Parallel()
+	bubble(t, func(t *testing.T, r *committest.Run) {
+		r.Declare(nil)
+		commitSteps(r, 1, 300, 500)
+		base := committest.ID(1, 300)
+		r.Declare(&base)
+		sealed := r.Manifest(committest.ID(2, 400), "step-400", 0, files(400))
+		if _, err := r.Store.PutManifest(t.Context(), sealed); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(9 * day)
+		o := Options{Policy: retain.Policy{KeepLast: 9, Aside: 3 * day}, Grace: day}
+		if res := prune(t, r, o); len(res.Retired) != 0 {
+			t.Errorf("retired %v", res.Retired)
+		}
+		r.Seal(sealed)
+		if head, _ := r.View().Head(); head != committest.ID(2, 400) {
+			t.Errorf("the head is %v", head)
+		}
+	})
+}
+
 // Data under a commit that its manifests do not name was sent by a process that
 // died.
 func TestUnnamedDataOfACommit(t *testing.T) {

@@ -11,7 +11,7 @@
 //	commit  anyone who sees a vote of every node for the same parts
 //
 // Only the leader reads every part, so a step costs each of the others the same
-// number of requests however many nodes there are: 16 for one of one file that
+// number of requests however many nodes there are: 17 for one of one file that
 // is committed at once (TestNodesRequests measures it); the leader of N nodes
 // needs 3 N and 20. One that waits asks twice more each time that its wait has
 // grown by a quarter, and every 30 s at most. No less is known for that: a
