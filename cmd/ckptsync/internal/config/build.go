@@ -52,7 +52,24 @@ func (l *loader) build(chosen string) *Config {
 		l.singleRun(cfg)
 	}
 	l.checkTogether(cfg)
+	if len(l.ps.list) == 0 && len(l.patterns) > 0 {
+		l.expandPatterns(cfg, chosen)
+	}
 	return cfg
+}
+
+// expandPatterns adds the runs that the patterns stand for, or the chosen one
+// if it is among them.
+func (l *loader) expandPatterns(cfg *Config, chosen string) {
+	cfg.Patterns = l.patterns
+	if chosen == "" {
+		cfg.Runs = append(cfg.Runs, cfg.Discover(nil).Runs...)
+		return
+	}
+	if len(cfg.Runs) == 0 && !l.choose(cfg, chosen) {
+		l.ps.add(l.at("run"), "run %q is not in the configuration, which has %s", chosen, some(cfg.names()))
+	}
+	cfg.Patterns = nil
 }
 
 func (l *loader) checkNumbers(cfg *Config) {
@@ -156,6 +173,7 @@ func (l *loader) singleRun(cfg *Config) {
 	r.Retention = l.retention(f.Retention, "retention", cfg)
 	settlePaths(&r, l.base("root"), l.base("state_dir"), l.at("root"), l.at("state_dir", "root"), &l.ps)
 	cfg.Runs = []Run{r}
+	cfg.listed, cfg.everyListed = cfg.Runs, cfg.Runs
 }
 
 // listedRuns makes the runs of the runs: list, or the chosen one alone.
@@ -166,44 +184,62 @@ func (l *loader) listedRuns(cfg *Config, chosen string) {
 			l.ps.add(place{line: n}, "%s: it cannot stand beside runs:; write it in the list", key)
 		}
 	}
-	several := len(f.Runs) > 1 && chosen == ""
+	patterns := slices.ContainsFunc(f.Runs, func(r fileRun) bool { return r.Roots != "" })
+	several := (len(f.Runs) > 1 || patterns) && chosen == ""
 	for _, key := range []string{"root", "state_dir", "layout"} {
 		if p, ok := l.from[key]; ok && several {
 			l.ps.add(p, "the configuration lists several runs; say which is meant with --run")
 		}
 	}
 	var names []string
-	found := false
 	for i, fr := range f.Runs {
 		names = append(names, fr.Name)
+		if fr.Roots != "" {
+			l.pattern(i, l.commonOf(i, cfg))
+			continue
+		}
 		r := l.listedRun(i, cfg)
+		cfg.everyListed = append(cfg.everyListed, r)
 		if chosen == "" || r.Name == chosen {
 			cfg.Runs = append(cfg.Runs, r)
-			found = true
 		}
 	}
-	if !found {
+	cfg.listed = slices.Clone(cfg.Runs)
+	if len(cfg.Runs) == 0 && !patterns {
 		l.ps.add(l.at("run"), "run %q is not in the configuration, which lists %s", chosen, strings.Join(names, ", "))
 	}
+}
+
+// commonOf is what entry i of runs: says of a run beside its name and its place.
+func (l *loader) commonOf(i int, cfg *Config) Run {
+	f, fr := &l.raw, l.raw.Runs[i]
+	key := fmt.Sprintf("runs[%d]", i)
+	r := Run{Layout: fr.Layout, Settle: l.settleOf(fr)}
+	if _, given := l.from["layout"]; given || r.Layout == "" {
+		r.Layout = f.Layout
+	}
+	l.checkLayoutName(cfg, &r, key+".layout")
+	ret, retKey := fr.Retention, key+".retention"
+	if ret == nil {
+		ret, retKey = f.Retention, "retention"
+	}
+	r.Retention = l.retention(ret, retKey, cfg)
+	return r
 }
 
 func (l *loader) listedRun(i int, cfg *Config) Run {
 	f, fr := &l.raw, l.raw.Runs[i]
 	key := fmt.Sprintf("runs[%d]", i)
-	r := Run{Name: fr.Name, Root: fr.Root, StateDir: fr.StateDir, Layout: fr.Layout, Settle: (*time.Duration)(f.Settle)}
+	r := l.commonOf(i, cfg)
+	r.Name, r.Root, r.StateDir = fr.Name, fr.Root, fr.StateDir
 	switch err := commit.CheckRun(r.Name); {
 	case r.Name == "":
 		l.ps.add(l.at(key+".name", key), "runs: entry %d has no name", i+1)
 	case err != nil:
 		l.ps.add(l.at(key+".name"), "%v", err)
 	}
-	if r.Layout == "" {
-		r.Layout = f.Layout
-	}
-	if fr.Settle != nil {
-		if _, given := l.from["settle"]; !given {
-			r.Settle = (*time.Duration)(fr.Settle)
-		}
+	if fr.MaxRuns != nil {
+		l.ps.add(l.at(key+".max_runs"), "max_runs: it goes with roots:, which stands for several runs")
 	}
 	atRoot, atState := l.at(key+".root", key), l.at(key+".state_dir", key+".root", key)
 	rootDir, stateDir := l.base(key), l.base(key)
@@ -213,15 +249,6 @@ func (l *loader) listedRun(i int, cfg *Config) Run {
 	if p, ok := l.from["state_dir"]; ok {
 		r.StateDir, stateDir, atState = f.StateDir, l.in.Dir, p
 	}
-	if _, ok := l.from["layout"]; ok {
-		r.Layout = f.Layout
-	}
-	l.checkLayoutName(cfg, &r, key+".layout")
-	ret, retKey := fr.Retention, key+".retention"
-	if ret == nil {
-		ret, retKey = f.Retention, "retention"
-	}
-	r.Retention = l.retention(ret, retKey, cfg)
 	settlePaths(&r, rootDir, stateDir, atRoot, atState, &l.ps)
 	return r
 }

@@ -3,7 +3,6 @@ package config
 import (
 	"log/slog"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/ckptsync/ckptsync/cmd/ckptsync/internal/nodes"
@@ -32,8 +31,11 @@ const (
 type Config struct {
 	File    string        // that was read; empty if none
 	Store   Store         // zero if none is set
-	Runs    []Run         // at least one; its name and root are empty if they are not set
+	Runs    []Run         // at least one, unless there are Patterns; its name and root are empty if they are not set
 	Layouts []layout.Spec // the user's own
+	// Patterns stand for the runs of directories that come and go. Those that
+	// Load found are in Runs; see Discover. None if one run was chosen.
+	Patterns []Pattern
 
 	ScanInterval       time.Duration // between two looks at a root; scanning is the truth, change events only hasten it
 	Grace              time.Duration // for draining after SIGTERM
@@ -56,6 +58,9 @@ type Config struct {
 	Log                Log
 
 	Warnings []string // allowed, and worth a line
+
+	listed      []Run // of Runs, those that are no pattern's
+	everyListed []Run // listed, also those that were not chosen
 }
 
 // Log says how to log.
@@ -90,9 +95,9 @@ const (
 // *Error that says which settings are missing, or that several runs are
 // configured and none was chosen.
 func (c *Config) One(need Need) (Run, error) {
-	if len(c.Runs) > 1 {
+	if len(c.Runs) > 1 || len(c.Patterns) > 0 {
 		var ps problems
-		ps.add(place{}, "it lists several runs (%s); say which with --run", strings.Join(c.names(), ", "))
+		ps.add(place{}, "it lists several runs (%s); say which with --run", some(c.names()))
 		return Run{}, ps.err(c.File)
 	}
 	runs, err := c.All(need)
@@ -131,6 +136,9 @@ func (c *Config) names() []string {
 	var names []string
 	for _, r := range c.Runs {
 		names = append(names, r.Name)
+	}
+	for _, p := range c.Patterns {
+		names = append(names, "those of "+p.Roots)
 	}
 	return names
 }

@@ -58,6 +58,8 @@ type file struct {
 type fileRun struct {
 	Name      string         `yaml:"name"`
 	Root      string         `yaml:"root"`
+	Roots     string         `yaml:"roots"`
+	MaxRuns   *int           `yaml:"max_runs"`
 	Layout    string         `yaml:"layout"`
 	StateDir  string         `yaml:"state_dir"`
 	Settle    *Duration      `yaml:"settle"`

@@ -121,6 +121,8 @@ type loader struct {
 	lines map[string]int   // where keys stand in the file
 	from  map[string]place // settings that came from the environment or a flag
 	ps    problems
+
+	patterns []Pattern
 }
 
 // Load reads and checks everything. Its error is an *Error that lists every

@@ -40,7 +40,7 @@ func mustLoad(t *testing.T, dir, file string, env, flags map[string]string) *Con
 // diff compares what a user can see of two configurations.
 func diff(want, got any) string {
 	return cmp.Diff(want, got,
-		cmpopts.IgnoreUnexported(Run{}), cmpopts.IgnoreFields(Config{}, "File"),
+		cmpopts.IgnoreUnexported(Run{}, Config{}), cmpopts.IgnoreFields(Config{}, "File"),
 		cmp.Comparer(func(a, b Store) bool { return a.String() == b.String() }))
 }
 
