@@ -1,17 +1,15 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/ckptsync/ckptsync/cmd/ckptsync/internal/config"
-	"github.com/ckptsync/ckptsync/cmd/ckptsync/internal/term"
 	"github.com/ckptsync/ckptsync/commit"
 )
 
@@ -27,6 +25,11 @@ until SIGTERM or SIGINT. Then commit what is complete within --grace, and print
 the latest resumable step. A second signal ends it at once; nothing half is ever
 committed.
 
+Runs that stand for a pattern of directories begin and end as those come and go.
+One run that fails is begun again after a while, and holds up no other. SIGHUP
+makes it read its configuration again: one that is wrong changes nothing, and
+what cannot change while it runs is said.
+
 It warns when a newer attempt of the run was declared, since training may have been
 restarted elsewhere, and when that has committed and so leads. With
 --stop-when-superseded it then commits what is complete and ends, with status 8.`,
@@ -38,77 +41,60 @@ restarted elsewhere, and when that has committed and so leads. With
 	withSettings(cmd, transferSettings(true)...)
 	withSettings(cmd, nodeSettings()...)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		cfg, log, err := a.load(cmd)
+		s, err := a.newServer(cmd, *standBy)
 		if err != nil {
 			return err
 		}
-		if cfg.Listen != "" {
-			return &usageError{errors.New("listen: the status server is not built into this version yet")}
-		}
-		runs, err := cfg.All(config.NeedRun | config.NeedStore | config.NeedRoot)
-		if err != nil {
-			return err
-		}
-		beNice(cfg, log)
-		if *standBy {
-			v, err := a.standBy(cmd.Context(), cfg, runs, log)
-			if v == nil {
-				return err
-			}
-			defer v.stop()
-			defer v.es.close()
-			return cmp.Or(v.takenOver(), a.daemon(v.ctx, v.es, cfg.Grace), v.takenOver())
-		}
-		es, err := a.openEngines(cmd.Context(), cfg, runs, log)
-		if err != nil {
-			return err
-		}
-		defer es.close()
-		return a.daemon(cmd.Context(), es, cfg.Grace)
+		return a.daemon(cmd.Context(), s)
 	}
 	return cmd
 }
 
+// newServer reads the settings of a daemon and opens what its runs share.
+func (a *app) newServer(cmd *cobra.Command, standBy bool) (*server, error) {
+	reread := func() (*config.Config, error) {
+		cfg, err := a.read(cmd)
+		if err != nil {
+			return nil, err
+		}
+		if cfg.Listen != "" {
+			return nil, &usageError{errors.New("listen: the status server is not built into this version yet")}
+		}
+		_, err = cfg.All(config.NeedRun | config.NeedStore | config.NeedRoot)
+		return cfg, err
+	}
+	cfg, err := reread()
+	if err != nil {
+		return nil, err
+	}
+	level := new(slog.LevelVar)
+	level.Set(cfg.Log.Level)
+	log := a.term.Logger(cfg.Log.Format, level)
+	warn(cfg, log)
+	beNice(cfg, log)
+	s, err := a.openServer(cmd.Context(), cfg, log, level)
+	if err != nil {
+		return nil, err
+	}
+	s.reread, s.standBy = reread, standBy
+	return s, nil
+}
+
 // daemon serves every run until ctx is done, and drains.
-func (a *app) daemon(ctx context.Context, es *engines, grace time.Duration) error {
+func (a *app) daemon(ctx context.Context, s *server) error {
 	now, stop := a.drain(false)
 	defer stop()
-	var g errgroup.Group
-	for i, e := range es.list {
-		es.log.Info("watching", "run", es.runs[i].Name, "root", es.runs[i].Root, "state_dir", es.runs[i].StateDir)
-		g.Go(func() error {
-			err := e.Watch(ctx, now, grace)
-			if err != nil && len(es.list) > 1 {
-				err = fmt.Errorf("run %s: %w", es.runs[i].Name, err)
-			}
-			return err
-		})
-	}
-	err := g.Wait()
-	es.bars.Close()
-	for i := range es.list {
-		a.lastWord(es, i)
-	}
+	err := s.serve(ctx, now)
 	if now.Err() != nil {
 		return context.Cause(now)
 	}
-	if err != nil && ctx.Err() != nil && classify(err) != statusRefused {
-		return &exitError{statusIncomplete, err}
+	if err == nil || ctx.Err() == nil {
+		return err
 	}
-	return err
-}
-
-// lastWord prints the latest resumable step of a run on standard output. That
-// the store cannot be asked any more is no failure of the daemon.
-func (a *app) lastWord(es *engines, i int) {
-	text, err := latest(es, i)
-	if err != nil {
-		es.log.Warn("latest resumable step not known", "run", es.runs[i].Name, "err", err)
-		return
+	if classify(err) == statusRefused {
+		return &exitError{statusRefused, err}
 	}
-	if err := a.term.Printf(term.Plain, "%s", text); err != nil {
-		es.log.Debug("last word", "err", err)
-	}
+	return &exitError{statusIncomplete, err}
 }
 
 // latest is one line on the latest resumable step of a run.

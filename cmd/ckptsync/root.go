@@ -128,6 +128,28 @@ func withSettings(cmd *cobra.Command, flags ...string) {
 
 // load reads the configuration for a command and makes its logger.
 func (a *app) load(cmd *cobra.Command) (*config.Config, *slog.Logger, error) {
+	cfg, err := a.read(cmd)
+	if err != nil {
+		return nil, nil, err
+	}
+	log := a.term.Logger(cfg.Log.Format, cfg.Log.Level)
+	warn(cfg, log)
+	return cfg, log, nil
+}
+
+func warn(cfg *config.Config, log *slog.Logger) {
+	for _, w := range cfg.Warnings {
+		log.Warn("configuration", "reason", w)
+	}
+}
+
+// read reads the configuration for a command.
+func (a *app) read(cmd *cobra.Command) (*config.Config, error) {
+	return config.Load(a.input(cmd))
+}
+
+// input is what a command's configuration is made of.
+func (a *app) input(cmd *cobra.Command) config.Input {
 	in := config.Input{
 		Dir: a.dir, Getenv: a.getenv, Flags: map[string]string{},
 		Builtin: builtinNames(), CheckSpec: checkSpec,
@@ -142,15 +164,7 @@ func (a *app) load(cmd *cobra.Command) (*config.Config, *slog.Logger, error) {
 		}
 	})
 	in.File, _ = cmd.Flags().GetString("config") // every command has it
-	cfg, err := config.Load(in)
-	if err != nil {
-		return nil, nil, err
-	}
-	log := a.term.Logger(cfg.Log.Format, cfg.Log.Level)
-	for _, w := range cfg.Warnings {
-		log.Warn("configuration", "reason", w)
-	}
-	return cfg, log, nil
+	return in
 }
 
 // addJSON adds the flag of commands that report.

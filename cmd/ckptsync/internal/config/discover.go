@@ -26,9 +26,9 @@ type Pattern struct {
 	Name    string // of the runs; {1} is what the first star matched
 	MaxRuns int    // at most so many
 
-	stateDir string   // as Roots, with {1}; empty for the default
-	order    int      // among all
-	like     Run      // what the runs have in common
+	stateDir string // as Roots, with {1}; empty for the default
+	order    int    // among all
+	like     Run    // what the runs have in common
 }
 
 // Skipped is a directory, or a pattern, that is not served as it could be.
@@ -115,7 +115,7 @@ func (d *discovery) gather(p *Pattern) {
 			}
 		}
 		c.serving = d.serving[c.Root] == name
-		c.known = isThere(filepath.Join(c.StateDir, "state.json"))
+		c.known = isThere(c.StateDir)
 		c.link = c.realRoot != c.Root
 		d.all = append(d.all, c)
 	}

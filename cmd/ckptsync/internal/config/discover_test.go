@@ -96,7 +96,7 @@ func TestDiscoverRefusesOneNameForTwoDirectories(t *testing.T) {
 	serving := []Run{{Name: "x", Root: base + "/b/x/out"}}
 	wantFound(t, base, cfg.Discover(serving), []string{"x=b/x/out", "y=b/y/out"},
 		"a/x/out: it gives the run name x, which b/x/out has already", "c/listed/out: ")
-	write(t, base+"/a/x/out.ckptsync/state.json", "{}")
+	write(t, base+"/a/x/out.ckptsync/lock", "")
 	wantFound(t, base, cfg.Discover(nil), []string{"x=a/x/out", "y=b/y/out"},
 		"b/x/out: it gives the run name x, which a/x/out has already", "c/listed/out: ")
 	wantFound(t, base, cfg.Discover(serving), []string{"x=b/x/out", "y=b/y/out"},
