@@ -16,11 +16,12 @@ func (s *server) reload(ctx context.Context) {
 	warn(next, s.log)
 	kept, reopen := next.Reload(s.cfg)
 	if reopen {
-		o, err := s.openStore(ctx, next)
+		o, err := s.openEngines(ctx, next, nil, s.log)
 		if err != nil {
 			s.log.Error("the configuration was not read again, and stays what it was", "err", err)
 			return
 		}
+		o.bars = s.store.bars
 		s.old, s.store = append(s.old, s.store), o
 	}
 	if len(kept) > 0 {

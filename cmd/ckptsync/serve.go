@@ -19,9 +19,6 @@ import (
 
 	"github.com/ckptsync/ckptsync/cmd/ckptsync/internal/config"
 	"github.com/ckptsync/ckptsync/cmd/ckptsync/internal/fleet"
-	"github.com/ckptsync/ckptsync/cmd/ckptsync/internal/machine"
-	jobnodes "github.com/ckptsync/ckptsync/cmd/ckptsync/internal/nodes"
-	"github.com/ckptsync/ckptsync/cmd/ckptsync/internal/store"
 	"github.com/ckptsync/ckptsync/cmd/ckptsync/internal/term"
 	syncer "github.com/ckptsync/ckptsync/sync"
 )
@@ -33,8 +30,6 @@ type server struct {
 	standBy bool                           // runs that another daemon works on are waited for
 	log     *slog.Logger
 	level   *slog.LevelVar
-	bars    *term.Bars
-	node    jobnodes.Identity
 	fleet   *fleet.Fleet
 
 	// Of the goroutine that looks and reads again.
@@ -53,27 +48,14 @@ type server struct {
 
 // openServer opens what the runs share.
 func (a *app) openServer(ctx context.Context, cfg *config.Config, log *slog.Logger, level *slog.LevelVar) (*server, error) {
-	id, err := a.node(cfg, log)
+	o, err := a.openEngines(ctx, cfg, nil, log)
 	if err != nil {
 		return nil, err
 	}
-	s := &server{
-		app: a, cfg: cfg, log: log, level: level, bars: a.term.Bars(log), node: id,
+	return &server{
+		app: a, cfg: cfg, log: log, level: level, store: o,
 		gone: map[string]time.Time{}, said: map[config.Skipped]bool{}, engines: map[string]*syncer.Engine{},
-	}
-	if s.store, err = s.openStore(ctx, cfg); err != nil {
-		return nil, err
-	}
-	return s, nil
-}
-
-func (s *server) openStore(ctx context.Context, cfg *config.Config) (*engines, error) {
-	machine.LimitMemory(int64(cfg.Memory), s.getenv)
-	b, closeStore, err := s.app.openStore(ctx, cfg, store.Options{Concurrency: cfg.Concurrency, Log: s.log})
-	if err != nil {
-		return nil, err
-	}
-	return &engines{bucket: b, log: s.log, closeStore: closeStore, bars: s.bars, node: s.node}, nil
+	}, nil
 }
 
 // serve serves all runs until ctx is done, or until all have ended for good. It
@@ -100,7 +82,7 @@ func (s *server) serve(ctx, now context.Context) error {
 		break
 	}
 	err := s.fleet.Wait()
-	s.bars.Close()
+	s.store.bars.Close()
 	s.lastWords()
 	for _, o := range append(s.old, s.store) {
 		o.closeStore()
@@ -240,8 +222,9 @@ func (s *server) lastWords() {
 	g.SetLimit(8)
 	for i, r := range runs {
 		g.Go(func() error {
-			es := &engines{bucket: s.store.bucket, runs: []config.Run{r}}
-			text, err := latest(es, 0)
+			es := *s.store
+			es.runs = []config.Run{r}
+			text, err := latest(&es, 0)
 			if err != nil { // no failure of the daemon
 				s.log.Warn("latest resumable step not known", "run", r.Name, "err", err)
 			}

@@ -15,7 +15,7 @@ var (
 	// The engines that have it are begun again; so are those of a Run that changed.
 	rebegun = []string{"Layouts", "ScanInterval", "Grace", "EarlyUpload", "DropCache", "StopWhenSuperseded"}
 	// It holds at once, or is none of a daemon's.
-	atOnce = []string{"File", "Runs", "Patterns", "Log", "Direct", "JoinTimeout", "Warnings"}
+	atOnce = []string{"File", "Runs", "Patterns", "Log", "Direct", "JoinTimeout", "CrashLoop", "Warnings"}
 )
 
 // Reload makes c the successor of the configuration that a daemon runs with.
