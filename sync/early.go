@@ -239,7 +239,12 @@ func (e *Engine) sendOne(ctx, stop context.Context, g *glimpse) error {
 		e: e, a: a, g: g, stop: stop, lent: lent, odd: map[string]bool{},
 		id: commit.ID{Step: g.l.step.Number, Attempt: e.st.Attempt, Revision: e.revisions[g.l.step.Number]},
 	}
-	e.up.Progress = func(sent, _ int64) { e.cfg.Reporter.Report(MovedAhead{Step: g.l.step.Name, Sent: sent}) }
+	e.up.Progress = func(sent, _ int64) {
+		e.pace.sent(sent)
+		e.cfg.Reporter.Report(MovedAhead{Step: g.l.step.Name, Sent: sent})
+	}
+	e.pace.begin()
+	defer e.pace.end()
 	defer func() {
 		e.up.Progress = nil
 		e.early.untidy = e.early.untidy || len(a.j.trash) > 0

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gofrs/flock"
@@ -49,6 +50,7 @@ type Engine struct {
 	early     early
 	others    others
 	rivals    rivals
+	pace      pace
 	looked    chan struct{} // there was a look since it was asked
 
 	mu        sync.Mutex // guards what follows
@@ -62,6 +64,7 @@ type Engine struct {
 	lives   map[string]*life
 	atWork  *life                  // the one that is being published
 	quit    func(error)            // ends Watch; nil while it does not run
+	end     ending                 // how Watch comes to its end
 	noticed map[string]string      // what was told of a path, so that it is told once
 	called  map[string]layout.Step // steps here that only another node knows for such, by name
 	copies  map[string]copied      // local steps that are copies of other attempts' commits, by name
@@ -92,7 +95,8 @@ type life struct {
 	fresh        bool      // committed by this process, and not told yet
 	said         string    // of Incomplete, what was told last, until the step is complete; empty: nothing
 	jitter       jitter
-	sent, reused int64 // bytes told of; see tally
+	sent, reused int64        // bytes told of; see tally
+	landed       atomic.Int64 // bytes that the store has, as far as this process has told
 
 	// For sending ahead (early.go).
 	found  bool      // by the first look of this process
@@ -121,7 +125,7 @@ func New(cfg Config) (*Engine, error) {
 		finder: layout.NewFinder(cfg.Layouts...), layouts: map[string]layout.Layout{},
 		fresh: make(chan commit.ID, 1), looked: make(chan struct{}, 1), lives: map[string]*life{}, noticed: map[string]string{}, called: map[string]layout.Step{}, unmarked: map[int64]sealed{},
 	}
-	e.up.Cache = cfg.DropCache
+	e.up.Cache, e.pace.now = cfg.DropCache, cfg.now
 	for _, l := range cfg.Layouts {
 		e.layouts[l.Name()] = l
 	}

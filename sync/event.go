@@ -179,6 +179,12 @@ func (l LogReporter) Report(e Event) {
 		l.Log.Info("ready, and waits for other nodes", "attempt", e.Attempt, "nodes", e.Nodes, "reason", e.Who())
 	case StoreTrouble:
 		l.trouble(e)
+	case Draining:
+		args := []any{"reason", e.Plan}
+		if e.Left >= 0 {
+			args = append(args, "left", roundly(e.Left).String())
+		}
+		l.Log.Info("draining", args...)
 	case Superseded:
 		l.superseded(e)
 	case Beside:

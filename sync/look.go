@@ -23,25 +23,33 @@ const (
 )
 
 // lookLoop scans: at once, on every hint, at every interval, when a step may
-// have settled, and when a directory that holds steps changed.
-func (e *Engine) lookLoop(ctx context.Context, w *watch.Watcher, kick chan<- struct{}) error {
-	for ctx.Err() == nil {
+// have settled, and when a directory that holds steps changed. When told is
+// done it does so again at once, and often, until looking is done.
+func (e *Engine) lookLoop(told, looking context.Context, w *watch.Watcher, kick chan<- struct{}) {
+	for looking.Err() == nil {
 		began, were := e.cfg.now(), e.holders()
-		if err := e.scanTold(); err != nil {
+		last, drain, gone := told.Err() != nil, e.inDrain(), e.trainerEnded()
+		err := e.scanTold()
+		if err != nil {
 			e.notice(e.cfg.Root, err.Error())
 		} else {
 			e.notice(e.cfg.Root, "")
 			e.watchOpen(w)
 		}
-		for _, told := range []chan<- struct{}{kick, e.looked} {
+		e.lookedInDrain(drain, gone, err)
+		for _, to := range []chan<- struct{}{kick, e.looked} {
 			select {
-			case told <- struct{}{}:
+			case to <- struct{}{}:
 			default:
 			}
 		}
-		e.untilLook(ctx, w, e.cfg.now().Sub(began), were)
+		took := e.cfg.now().Sub(began)
+		if last {
+			e.untilLook(looking, w, took, max(closeLook, lookShare*took), were)
+		} else {
+			e.untilLook(told, w, took, e.untilNextLook(took), were)
+		}
 	}
-	return nil
 }
 
 // scanTold is scan, and tells of it.
@@ -53,10 +61,10 @@ func (e *Engine) scanTold() error {
 	return err
 }
 
-// untilLook waits for the next look; took is how long the last one was, and were
-// are the holders before it.
-func (e *Engine) untilLook(ctx context.Context, w *watch.Watcher, took time.Duration, were map[string]time.Time) {
-	for left := e.untilNextLook(took); left > 0; {
+// untilLook waits for the next look, for left at most; took is how long the last
+// one was, and were are the holders before it.
+func (e *Engine) untilLook(ctx context.Context, w *watch.Watcher, took, left time.Duration, were map[string]time.Time) {
+	for left > 0 {
 		slice := min(left, max(closeLook, lookShare*took))
 		select {
 		case <-ctx.Done():

@@ -279,6 +279,9 @@ func (e *Engine) broken(ctx context.Context, l *life, err error) error {
 	if errors.As(err, &not) {
 		return errors.Join(not.err, e.again(l))
 	}
+	if errors.Is(err, upload.ErrStopped) {
+		return err // put off; the hold and the journal stay
+	}
 	var ch *upload.ChangedError
 	if errors.As(err, &ch) {
 		e.cfg.Log.Info("step changed during its upload", "step", l.step.Name, "reason", ch.Error())

@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -14,6 +12,7 @@ import (
 
 	"github.com/ckptsync/ckptsync/commit"
 	"github.com/ckptsync/ckptsync/sync/restore"
+	"github.com/ckptsync/ckptsync/sync/upload"
 )
 
 // Outcome is what became of one step in a pass.
@@ -170,9 +169,11 @@ func (e *Engine) untilSettled(waitFor func(*life) bool) time.Duration {
 }
 
 // Watch is the daemon: it looks at the root whenever something may have
-// changed and publishes what is complete, newest first, until ctx is done.
-// Then it commits what is complete or settling within grace, and returns nil
-// if nothing complete was left behind. So it does when it is told to end once
+// changed and publishes what is complete, newest first, until ctx is done, or
+// the trainer has ended (FollowTrainer). Then it drains (drain.go): it commits
+// what is complete, settles or is still being written, as far as that fits
+// within grace, and returns nil as soon as nothing complete is left behind. The
+// grace begins when ctx is done. So it drains when it is told to end once
 // it is superseded, and returns why. A second signal is the caller's: it
 // cancels now, and Watch returns at once with its cause.
 func (e *Engine) Watch(ctx context.Context, now context.Context, grace time.Duration) error {
@@ -185,7 +186,10 @@ func (e *Engine) Watch(ctx context.Context, now context.Context, grace time.Dura
 		e.notice("inotify", err.Error())
 	}
 	defer w.Close()
-	ctx, quit := context.WithCancelCause(ctx)
+	e.mu.Lock()
+	e.end.drain, e.end.deadline = nil, time.Time{}
+	e.mu.Unlock()
+	told, quit := context.WithCancelCause(ctx)
 	defer quit(nil)
 	e.setQuit(quit)
 	defer e.setQuit(nil)
@@ -193,26 +197,14 @@ func (e *Engine) Watch(ctx context.Context, now context.Context, grace time.Dura
 	kick := make(chan struct{}, 1)
 	work, stop := context.WithCancelCause(now)
 	defer stop(nil)
+	looking, drained := context.WithCancel(work)
+	defer drained()
 	g := errgroup.Group{}
-	g.Go(func() error { return e.lookLoop(ctx, w, kick) })
-	g.Go(func() error { return e.publishLoop(ctx, work, kick) })
-	g.Go(func() error { return e.pruneLoop(ctx) })
-	<-ctx.Done()
-	timer := time.AfterFunc(grace, func() { stop(ErrGrace) })
-	defer timer.Stop()
-	if err := g.Wait(); err != nil {
-		return err
-	}
-	left, err := e.Push(work)
-	if err != nil {
-		return err
-	}
-	for _, o := range left {
-		if o.Unfinished() {
-			return errors.Join(superseded(ctx), fmt.Errorf("%s could not be committed before the end: %s", o.Step, strings.Join(o.Reasons, "; ")))
-		}
-	}
-	return superseded(ctx)
+	g.Go(func() error { e.lookLoop(told, looking, w, kick); return nil })
+	g.Go(func() error { defer drained(); return e.publishLoop(looking, work, kick) })
+	g.Go(func() error { return e.pruneLoop(told) })
+	g.Go(func() error { e.drainWhen(ctx, told, looking, quit, stop, grace); return nil })
+	return e.drainResult(told, g.Wait())
 }
 
 // superseded is why Watch has ended by itself; nil if it did not.
@@ -234,31 +226,45 @@ func (e *Engine) setQuit(quit func(error)) {
 // ErrGrace is the cause when the time that a shutdown was given ran out.
 var ErrGrace = errors.New("the grace period ended before everything complete was committed")
 
-// publishLoop publishes held steps, until ctx is done; the step that it is at
-// goes on under work.
-func (e *Engine) publishLoop(ctx, work context.Context, kick <-chan struct{}) error {
+// publishLoop publishes held steps under work, until looking is done, or there
+// was a drain that has come to its end.
+func (e *Engine) publishLoop(looking, work context.Context, kick <-chan struct{}) error {
 	for {
-		for l := e.next(func(*life) bool { return true }); l != nil && ctx.Err() == nil; l = e.next(func(*life) bool { return true }) {
-			if err := e.publish(work, l); err != nil && work.Err() == nil {
+		for l := e.nextNow(); l != nil && looking.Err() == nil; l = e.nextNow() {
+			err := e.publish(work, l)
+			var gone *UnreachableError
+			if e.inDrain() && errors.As(err, &gone) && work.Err() == nil {
+				return err
+			}
+			if err != nil && work.Err() == nil && !errors.Is(err, upload.ErrStopped) {
 				e.failed(l, err)
 			}
+			e.published(l, err)
 		}
 		if work.Err() != nil {
 			return context.Cause(work)
 		}
-		if err := e.meetOthers(ctx); err != nil {
+		if err := e.meetOthers(looking); err != nil {
 			e.notice("the store", err.Error())
 		}
-		e.sendAhead(ctx)
-		e.tidy(ctx)
-		e.lookOut(ctx)
+		e.sendAhead(looking)
+		if e.inDrain() {
+			if err := e.attach(work); err != nil && work.Err() == nil {
+				return err // what an earlier process has sealed waits for its marker
+			}
+		} else {
+			e.lookOut(looking)
+		}
+		e.tidy(looking)
+		if e.drained() {
+			return nil
+		}
 		var turn <-chan time.Time
 		if d := e.untilTurn(func(*life) bool { return true }); d >= 0 {
 			turn = e.cfg.after(d)
 		}
 		select {
-		case <-ctx.Done():
-			return nil
+		case <-looking.Done():
 		case <-kick:
 		case <-turn:
 		}

@@ -56,7 +56,9 @@ func (e *Engine) upload(ctx context.Context, l *life) ([]commit.File, error) {
 		at = append(at, i)
 	}
 	moved(0, reused)
-	e.up.Progress = moved
+	e.up.Progress = func(sent, before int64) { e.pace.sent(sent); moved(sent, before) }
+	e.pace.begin()
+	defer e.pace.end()
 	digests, err := e.up.Send(ctx, todo, &sendLog{e: e, j: j, print: l.print})
 	if err != nil {
 		return nil, err
@@ -77,8 +79,10 @@ func (e *Engine) tally(l *life) func(sent, before int64) {
 		e.cfg.Reporter.Report(Moved{Step: name, Reused: -l.reused, Total: total})
 	}
 	l.reused = 0
+	l.landed.Store(0)
 	var mu sync.Mutex
 	return func(sent, before int64) {
+		l.landed.Add(sent + before)
 		mu.Lock()
 		defer mu.Unlock()
 		told := min(mine, max(before, 0))
@@ -96,6 +100,7 @@ func (e *Engine) uploadFile(j *journal, l *life, f *commit.File, id tree.Ident) 
 	u := upload.File{Path: f.Path, Ident: id, Object: e.store.Key(f.Object), Chunk: f.Chunk}
 	path := f.Path
 	u.Open = func() (*os.File, error) { return l.hold.File(path) }
+	u.Stop = func() bool { return e.mustStop(l, min(f.Size, f.Chunk)) }
 	if r, ok := j.object(f.Path, id); ok && r.Chunk == f.Chunk { // sent ahead, and in doubt
 		u.Known = &upload.Known{Object: e.store.Key(r.Object), Digest: r.Digest}
 	} else if r, parts, ok := j.upload(f.Path, id); ok && r.Chunk == f.Chunk && f.Size > f.Chunk {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"slices"
 
 	"github.com/ckptsync/ckptsync/blob"
 	"github.com/ckptsync/ckptsync/commit"
@@ -19,10 +18,6 @@ var ErrStopped = errors.New("told to stop")
 func (f *File) stopped() bool { return f.Stop != nil && f.Stop() }
 
 func (f *File) sure(file *os.File, off, n int64) bool { return f.Sure != nil && f.Sure(file, off, n) }
-
-func anyStopped(files []File) bool {
-	return slices.ContainsFunc(files, func(f File) bool { return f.stopped() })
-}
 
 // doubtedLast are the indices of the files, those last of which parts have to be
 // read once more: the wire need not wait for hashes.

@@ -10,7 +10,9 @@ import (
 	"hash/crc32"
 	"io"
 	"os"
+	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/zeebo/blake3"
 	"golang.org/x/sync/errgroup"
@@ -150,18 +152,26 @@ func (u *Uploader) Send(ctx context.Context, files []File, log Log) ([][]commit.
 	order := doubtedLast(files)
 	b := u.newBeginner(work, files, order, log)
 	defer b.close()
+	var stopped atomic.Bool // something was not sent because of it
+	var larges []*large
 	for at, i := range order {
 		f := &files[i]
-		if work.Err() != nil || f.stopped() {
+		if work.Err() != nil {
 			break
+		}
+		if f.stopped() {
+			stopped.Store(true)
+			continue
 		}
 		if f.Ident.Size <= f.Chunk {
 			g.Go(func() error {
 				if f.stopped() {
+					stopped.Store(true)
 					return nil
 				}
 				d, err := u.small(work, f, u.Cache)
 				if errors.Is(err, ErrStopped) {
+					stopped.Store(true)
 					return nil
 				}
 				if err != nil {
@@ -179,6 +189,7 @@ func (u *Uploader) Send(ctx context.Context, files []File, log Log) ([][]commit.
 		}
 		l.digests = make([]commit.Digest, l.parts())
 		out[i] = l.digests
+		larges = append(larges, l)
 		l.schedule(work, g)
 	}
 	if err := g.Wait(); err != nil {
@@ -187,7 +198,7 @@ func (u *Uploader) Send(ctx context.Context, files []File, log Log) ([][]commit.
 	if err := ctx.Err(); err != nil {
 		return nil, context.Cause(ctx)
 	}
-	if anyStopped(files) {
+	if stopped.Load() || slices.ContainsFunc(larges, func(l *large) bool { return l.gaveUp.Load() }) {
 		return nil, ErrStopped
 	}
 	return out, nil
