@@ -77,16 +77,24 @@ func (a *app) rootCmd() *cobra.Command {
 		a.daemonCmd(), a.runCmd(), a.restoreCmd(), a.pushCmd(), a.exportCmd(), a.pruneCmd(),
 		a.demoCmd(), a.demoTrainerCmd(),
 		a.listCmd(), a.showCmd(), a.resolveCmd(), a.inspectCmd(), a.doctorCmd(), a.layoutsCmd(), a.markCmd(), a.verifyCmd(), a.signCmd(),
-		a.versionCmd(), a.completionCmd(), a.keygenCmd(),
+		a.configCmd(), a.versionCmd(), a.completionCmd(), a.keygenCmd(),
 	)
 	for _, c := range root.Commands() {
-		run := c.RunE
-		c.RunE = func(cmd *cobra.Command, args []string) error {
-			a.ran = true
-			return run(cmd, args)
-		}
+		a.noteRun(c)
 	}
 	return root
+}
+
+// noteRun has a command and those below it note that they were found.
+func (a *app) noteRun(c *cobra.Command) {
+	for _, sub := range c.Commands() {
+		a.noteRun(sub)
+	}
+	run := c.RunE
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		a.ran = true
+		return run(cmd, args)
+	}
 }
 
 func unknownCommand(cmd *cobra.Command, name string) error {

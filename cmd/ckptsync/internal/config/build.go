@@ -214,7 +214,7 @@ func (l *loader) listedRuns(cfg *Config, chosen string) {
 func (l *loader) commonOf(i int, cfg *Config) Run {
 	f, fr := &l.raw, l.raw.Runs[i]
 	key := fmt.Sprintf("runs[%d]", i)
-	r := Run{Layout: fr.Layout, Settle: l.settleOf(fr)}
+	r := Run{Layout: fr.Layout, Settle: l.settleOf(fr), entry: key}
 	if _, given := l.from["layout"]; given || r.Layout == "" {
 		r.Layout = f.Layout
 	}

@@ -79,6 +79,7 @@ type Run struct {
 	Retention Retention
 
 	realRoot, realState string // with links resolved
+	entry               string // its path in the file, as runs[0]; empty if it is no entry of runs:
 }
 
 // Need is what a command cannot do without.

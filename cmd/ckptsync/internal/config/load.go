@@ -128,6 +128,12 @@ type loader struct {
 // Load reads and checks everything. Its error is an *Error that lists every
 // problem.
 func Load(in Input) (*Config, error) {
+	_, cfg, err := gather(in)
+	return cfg, err
+}
+
+// gather is Load, with what it knows besides.
+func gather(in Input) (*loader, *Config, error) {
 	l := &loader{in: in, lines: map[string]int{}, from: map[string]place{}}
 	l.raw = file{
 		ScanInterval: Duration(DefaultScanInterval),
@@ -141,9 +147,9 @@ func Load(in Input) (*Config, error) {
 	chosen := l.overrides()
 	cfg := l.build(chosen)
 	if err := l.ps.err(l.path); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return cfg, nil
+	return l, cfg, nil
 }
 
 func (l *loader) readFile() {

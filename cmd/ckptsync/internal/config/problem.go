@@ -15,6 +15,9 @@ type Problem struct {
 	line int // for sorting; 0 if not in the file
 }
 
+// Line is the line of the file that it is about; 0 if it is about none.
+func (p Problem) Line() int { return p.line }
+
 func (p Problem) String() string {
 	if p.Where == "" {
 		return p.Text
