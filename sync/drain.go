@@ -91,6 +91,9 @@ func (e *Engine) trainerDone() <-chan struct{} {
 	return e.end.trainer
 }
 
+// noMoreSaves reports whether the trainer is not known to be at work still.
+func (e *Engine) noMoreSaves() bool { return e.trainerDone() == nil || e.trainerEnded() }
+
 // drainWhen begins the drain when told is done, or the trainer has ended, and
 // ends work at the deadline. outer is the caller's context: only that brings a
 // deadline with it, and told is done with it. It returns when looking is done.
@@ -152,6 +155,11 @@ func (e *Engine) lookedInDrain(began, gone bool, err error) {
 	}
 	e.mu.Lock()
 	d := e.end.drain
+	if gone && !d.sawGone {
+		for _, l := range e.lives {
+			l.retry = time.Time{} // what failed meanwhile is tried once more
+		}
+	}
 	d.seen, d.sawGone, d.lookErr = true, gone, err
 	e.mu.Unlock()
 	e.weigh()
@@ -290,8 +298,10 @@ func (e *Engine) nextNow() *life {
 }
 
 // published notes, in a drain, what became of a step that was published: one
-// that failed is not tried again, and one that changes not for ever.
+// that failed is not tried again, unless the trainer is at work still, and one
+// that changes not for ever.
 func (e *Engine) published(l *life, err error) {
+	last := e.noMoreSaves()
 	e.mu.Lock()
 	d := e.end.drain
 	if d == nil {
@@ -310,7 +320,7 @@ func (e *Engine) published(l *life, err error) {
 	case l.stage == Seen:
 		d.tried[l]++
 		changing = d.tried[l] == maxChanges
-	default:
+	case last:
 		d.tried[l] = maxChanges
 	}
 	e.mu.Unlock()

@@ -233,7 +233,7 @@ func (e *Engine) publishLoop(looking, work context.Context, kick <-chan struct{}
 		for l := e.nextNow(); l != nil && looking.Err() == nil; l = e.nextNow() {
 			err := e.publish(work, l)
 			var gone *UnreachableError
-			if e.inDrain() && errors.As(err, &gone) && work.Err() == nil {
+			if e.inDrain() && e.noMoreSaves() && errors.As(err, &gone) && work.Err() == nil {
 				return err
 			}
 			if err != nil && work.Err() == nil && !errors.Is(err, upload.ErrStopped) {
@@ -249,7 +249,7 @@ func (e *Engine) publishLoop(looking, work context.Context, kick <-chan struct{}
 		}
 		e.sendAhead(looking)
 		if e.inDrain() {
-			if err := e.attach(work); err != nil && work.Err() == nil {
+			if err := e.attach(work); err != nil && work.Err() == nil && e.noMoreSaves() {
 				return err // what an earlier process has sealed waits for its marker
 			}
 		} else {

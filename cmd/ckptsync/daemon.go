@@ -25,6 +25,17 @@ until SIGTERM or SIGINT. Then commit what is complete within --grace, and print
 the latest resumable step. A second signal ends it at once; nothing half is ever
 committed.
 
+What fits the grace is decided by how fast it has been sending: the newest step
+first, and those that it supersedes only if there is time; what is left, whole or
+in parts, is gone on with by the next start on this disk. A step that is still
+being written is waited for. It ends as soon as nothing is left to do, with status
+6 if a complete step could not be committed.
+
+With --until-pid or --until-file it ends by itself once the trainer has ended,
+after it has committed what is complete, however long that takes: so a sidecar
+lets its job complete. After a signal it then waits, within the grace, for what
+the trainer may still save.
+
 Runs that stand for a pattern of directories begin and end as those come and go.
 One run that fails is begun again after a while, and holds up no other. SIGHUP
 makes it read its configuration again: one that is wrong changes nothing, and
@@ -37,7 +48,7 @@ restarted elsewhere, and when that has committed and so leads. With
 		Args:    cobra.NoArgs,
 	}
 	standBy := cmd.Flags().Bool("stand-by", false, "wait while another daemon works on the root, here or on a host that shares it, and take over when that is gone")
-	withSettings(cmd, "settle", "scan-interval", "grace", "early-upload", "stop-when-superseded")
+	withSettings(cmd, "settle", "scan-interval", "grace", "early-upload", "stop-when-superseded", "until-pid", "until-file")
 	withSettings(cmd, transferSettings(true)...)
 	withSettings(cmd, nodeSettings()...)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -88,7 +99,7 @@ func (a *app) daemon(ctx context.Context, s *server) error {
 	if now.Err() != nil {
 		return context.Cause(now)
 	}
-	if err == nil || ctx.Err() == nil {
+	if err == nil || ctx.Err() == nil && !s.ending {
 		return err
 	}
 	if classify(err) == statusRefused {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"os"
 	"os/signal"
 	"syscall"
@@ -174,9 +173,9 @@ func (t *training) restore(ctx context.Context, o syncer.RestoreOptions) (syncer
 // reopen is how long a store that could not be opened is left alone.
 const reopen = 10 * time.Second
 
-// watch syncs until running is done, and drains. A store that could not be
-// opened at the start is tried again.
-func (t *training) watch(running, now context.Context) error {
+// watch syncs until the child has ended, and drains; after a signal, within the
+// grace. A store that could not be opened at the start is tried again.
+func (t *training) watch(ctx, now context.Context, child *supervise.Child) error {
 	for t.es == nil {
 		es, err := t.openEngines(now, t.cfg, []config.Run{t.run}, t.log)
 		if err == nil {
@@ -185,11 +184,13 @@ func (t *training) watch(running, now context.Context) error {
 		}
 		select {
 		case <-time.After(reopen):
-		case <-running.Done():
+		case <-child.Done():
 			return err
 		}
 	}
-	return t.es.list[0].Watch(running, now, math.MaxInt64)
+	e := t.es.list[0]
+	e.FollowTrainer(child.Done())
+	return e.Watch(ctx, now, t.cfg.Grace)
 }
 
 // drainShare is what a trainer must leave of the grace for its last step to be
@@ -202,10 +203,8 @@ func (t *training) supervise(ctx context.Context, child *supervise.Child) int {
 	defer stop()
 	now, giveUp := context.WithCancelCause(second)
 	defer giveUp(nil)
-	running, ended := context.WithCancel(context.WithoutCancel(ctx))
-	defer ended()
 	synced := make(chan error, 1)
-	go func() { synced <- t.watch(running, now) }()
+	go func() { synced <- t.watch(ctx, now, child) }()
 
 	others := make(chan os.Signal, 8)
 	if f := supervise.Forwarded(); len(f) > 0 {
@@ -238,7 +237,6 @@ func (t *training) supervise(ctx context.Context, child *supervise.Child) int {
 			t.kill(child)
 		case <-done:
 			done = nil
-			ended()
 		case err := <-synced:
 			if done != nil { // it must not end before the command does
 				t.log.Error("syncing ended; the command goes on, and nothing that it saves is committed", "err", err)

@@ -21,6 +21,7 @@ import (
 	"github.com/ckptsync/ckptsync/cmd/ckptsync/internal/fleet"
 	"github.com/ckptsync/ckptsync/cmd/ckptsync/internal/term"
 	syncer "github.com/ckptsync/ckptsync/sync"
+	"github.com/ckptsync/ckptsync/sync/supervise"
 )
 
 // server is a daemon: the runs that it serves, and what they share.
@@ -31,6 +32,7 @@ type server struct {
 	log     *slog.Logger
 	level   *slog.LevelVar
 	fleet   *fleet.Fleet
+	trainer <-chan struct{} // closed once the trainer has ended; nil: that is never known
 
 	// Of the goroutine that looks and reads again.
 	cfg        *config.Config
@@ -39,6 +41,7 @@ type server struct {
 	discovered []config.Run
 	gone       map[string]time.Time // since when the root of a discovered run is not there, by name
 	said       map[config.Skipped]bool
+	ending     bool // the trainer has ended: no run begins again, and none is looked for
 
 	several atomic.Bool // more runs than one, or a pattern of them: one that fails is no end
 
@@ -64,8 +67,12 @@ func (s *server) serve(ctx, now context.Context) error {
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
 	defer signal.Stop(hup)
+	watched, done := context.WithCancel(context.WithoutCancel(ctx)) // the trainer may outlive the signal
+	defer done()
+	s.trainer = supervise.Trainer{PID: s.cfg.UntilPID, File: s.cfg.UntilFile}.Follow(watched, s.log)
 	s.fleet = fleet.New(ctx, now, fleet.Options{Log: s.log, Again: func(err error) bool { return s.several.Load() && mayGetBetter(err) }})
 	s.look(ctx)
+	trainer := s.trainer
 	for {
 		select {
 		case <-time.After(s.cfg.ScanInterval):
@@ -75,6 +82,10 @@ func (s *server) serve(ctx, now context.Context) error {
 			continue
 		case <-hup:
 			s.reload(ctx)
+			continue
+		case <-trainer:
+			trainer, s.ending = nil, true
+			s.look(ctx)
 			continue
 		case <-ctx.Done():
 		case <-s.fleet.Ended():
@@ -104,8 +115,8 @@ func (s *server) look(ctx context.Context) {
 	found := s.cfg.Discover(s.discovered)
 	s.discovered = append(found.Runs, s.lingering(found)...)
 	s.tell(found.Skipped)
-	open := len(s.cfg.Patterns) > 0
-	s.several.Store(open || len(s.cfg.Listed()) > 1)
+	open := len(s.cfg.Patterns) > 0 && !s.ending
+	s.several.Store(!s.ending && (open || len(s.cfg.Listed()) > 1))
 	var members []fleet.Member
 	for _, r := range slices.Concat(s.cfg.Listed(), s.discovered) {
 		m := fleet.Member{Name: r.Name, Place: cmp.Or(r.Place(), r.Root), Print: s.cfg.Print(r)}
@@ -194,6 +205,9 @@ func (t *turn) watch(ctx, now context.Context) error {
 			t.log.Warn("close state directory", "run", t.run.Name, "err", err)
 		}
 	}()
+	if t.trainer != nil {
+		e.FollowTrainer(t.trainer)
+	}
 	t.log.Info("watching", "run", t.run.Name, "root", t.run.Root, "state_dir", t.run.StateDir)
 	err = e.Watch(ctx, now, t.cfg.Grace)
 	var root *syncer.RootError

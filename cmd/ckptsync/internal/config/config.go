@@ -55,6 +55,8 @@ type Config struct {
 	CrashLoop          int           // restores of one step, with no commit after them, after which the step before is taken; 0: never
 	SignKey            string        // file of the key that markers are signed with; empty: they are not
 	VerifyKeys         []VerifyKey   // restores take only what one of these has signed; none: anything
+	UntilPID           int           // of a trainer: when that process has ended, the daemon drains and ends; 0: none
+	UntilFile          string        // absolute; the same once that is there; empty: none
 	Log                Log
 
 	Warnings []string // allowed, and worth a line

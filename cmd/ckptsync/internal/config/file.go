@@ -53,6 +53,8 @@ type file struct {
 	Log                fileLog        `yaml:"log"`
 	StopWhenSuperseded bool           `yaml:"stop_when_superseded"`
 	CrashLoop          int            `yaml:"crash_loop"`
+	UntilPID           int            `yaml:"until_pid"`
+	UntilFile          string         `yaml:"until_file"`
 }
 
 type fileRun struct {

@@ -110,6 +110,13 @@ func Settings() []Setting {
 			return nil
 		}},
 		{"stall", "CKPTSYNC_STALL", "stall", "DURATION", "give up a connection on which no byte moves for so long (default 30s)", length(func(f *file) *Duration { return &f.Stall })},
+		{"until_pid", "CKPTSYNC_UNTIL_PID", "until-pid", "PID", "end, after the drain, once that process has ended: the trainer", func(f *file, v string) (err error) {
+			if f.UntilPID, err = strconv.Atoi(v); err != nil {
+				return fmt.Errorf("%q is not the number of a process", v)
+			}
+			return nil
+		}},
+		{"until_file", "CKPTSYNC_UNTIL_FILE", "until-file", "PATH", "end, after the drain, once that file is there: the trainer has ended", text(func(f *file) *string { return &f.UntilFile })},
 	}
 }
 
