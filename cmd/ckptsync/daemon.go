@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -48,7 +47,7 @@ restarted elsewhere, and when that has committed and so leads. With
 		Args:    cobra.NoArgs,
 	}
 	standBy := cmd.Flags().Bool("stand-by", false, "wait while another daemon works on the root, here or on a host that shares it, and take over when that is gone")
-	withSettings(cmd, "settle", "scan-interval", "grace", "early-upload", "stop-when-superseded", "until-pid", "until-file")
+	withSettings(cmd, "settle", "scan-interval", "grace", "listen", "unready-after", "early-upload", "stop-when-superseded", "until-pid", "until-file")
 	withSettings(cmd, transferSettings(true)...)
 	withSettings(cmd, nodeSettings()...)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -68,9 +67,6 @@ func (a *app) newServer(cmd *cobra.Command, standBy bool) (*server, error) {
 		if err != nil {
 			return nil, err
 		}
-		if cfg.Listen != "" {
-			return nil, &usageError{errors.New("listen: the status server is not built into this version yet")}
-		}
 		_, err = cfg.All(config.NeedRun | config.NeedStore | config.NeedRoot)
 		return cfg, err
 	}
@@ -83,6 +79,9 @@ func (a *app) newServer(cmd *cobra.Command, standBy bool) (*server, error) {
 	log := a.term.Logger(cfg.Log.Format, level)
 	warn(cfg, log)
 	beNice(cfg, log)
+	if err := a.openBoard(cmd.Context(), cfg, "daemon", log); err != nil {
+		return nil, err
+	}
 	s, err := a.openServer(cmd.Context(), cfg, log, level)
 	if err != nil {
 		return nil, err
@@ -95,6 +94,8 @@ func (a *app) newServer(cmd *cobra.Command, standBy bool) (*server, error) {
 func (a *app) daemon(ctx context.Context, s *server) error {
 	now, stop := a.drain(false)
 	defer stop()
+	defer a.board.close()
+	defer a.board.drain(ctx)()
 	err := s.serve(ctx, now)
 	if now.Err() != nil {
 		return context.Cause(now)

@@ -25,6 +25,7 @@ type engines struct {
 	closeStore func()
 	bars       *term.Bars
 	node       jobnodes.Identity
+	board      *board
 	signer     *commit.Signer
 	trust      []commit.PublicKey
 }
@@ -45,11 +46,12 @@ func (a *app) openEngines(ctx context.Context, cfg *config.Config, runs []config
 		return nil, err
 	}
 	machine.LimitMemory(int64(cfg.Memory), a.getenv)
-	b, closeStore, err := a.openStore(ctx, cfg, store.Options{Concurrency: cfg.Concurrency, Log: log})
+	b, closeStore, err := a.openStore(ctx, cfg, a.board.listenTo(store.Options{Concurrency: cfg.Concurrency, Log: log}))
 	if err != nil {
 		return nil, err
 	}
-	es := &engines{bucket: b, log: log, closeStore: closeStore, bars: a.term.Bars(log), node: id, signer: signer, trust: trust}
+	a.board.meter(b)
+	es := &engines{bucket: b, log: log, closeStore: closeStore, bars: a.term.Bars(log), node: id, board: a.board, signer: signer, trust: trust}
 	for _, r := range runs {
 		e, err := newEngine(cfg, r, es)
 		if err != nil {
@@ -91,7 +93,7 @@ func newEngine(cfg *config.Config, r config.Run, es *engines) (*syncer.Engine, e
 		Layouts: layouts, Settle: r.Settle, ScanInterval: cfg.ScanInterval, Retention: retention, StaleUploads: r.Retention.Grace,
 		Concurrency: cfg.Concurrency, Memory: machine.Content(int64(cfg.Memory)), EarlyUpload: cfg.EarlyUpload, DropCache: dropCache(cfg),
 		StopWhenSuperseded: cfg.StopWhenSuperseded, Signer: es.signer, Trust: es.trust,
-		Log: log, Reporter: syncer.Reporters{syncer.LogReporter{Log: log}, newBarReporter(es.bars)},
+		Log: log, Reporter: es.board.with(syncer.Reporters{syncer.LogReporter{Log: log}, newBarReporter(es.bars)}, r, es),
 	})
 }
 

@@ -22,6 +22,7 @@ type app struct {
 	getenv func(string) string
 	dir    string // working directory
 	ran    bool   // a command was found and its arguments make sense
+	board  *board // what a daemon shows of itself; nil: nothing
 
 	// drain tells the signal handler that the command drains after the first
 	// signal: the second one cancels the returned context, only the third ends
@@ -76,7 +77,7 @@ func (a *app) rootCmd() *cobra.Command {
 	root.AddCommand(
 		a.daemonCmd(), a.runCmd(), a.restoreCmd(), a.pushCmd(), a.exportCmd(), a.pruneCmd(),
 		a.demoCmd(), a.demoTrainerCmd(),
-		a.listCmd(), a.showCmd(), a.resolveCmd(), a.inspectCmd(), a.doctorCmd(), a.layoutsCmd(), a.markCmd(), a.verifyCmd(), a.signCmd(),
+		a.listCmd(), a.showCmd(), a.resolveCmd(), a.statusCmd(), a.inspectCmd(), a.doctorCmd(), a.layoutsCmd(), a.markCmd(), a.verifyCmd(), a.signCmd(),
 		a.configCmd(), a.versionCmd(), a.completionCmd(), a.keygenCmd(),
 	)
 	for _, c := range root.Commands() {

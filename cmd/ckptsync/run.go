@@ -59,7 +59,7 @@ if it is not found; 125 if ckptsync failed and COMMAND was not started.`,
 	fl.BoolVar(&o.WeightsOK, "weights-ok", false, "also steps that cannot be resumed exactly")
 	offline := fl.Bool("start-without-store", false, "start COMMAND even if the store cannot be asked what to resume from")
 	cmd.MarkFlagsMutuallyExclusive("step", "before", "fresh")
-	withSettings(cmd, "settle", "scan-interval", "grace", "early-upload")
+	withSettings(cmd, "settle", "scan-interval", "grace", "listen", "unready-after", "early-upload")
 	withSettings(cmd, transferSettings(true)...)
 	withSettings(cmd, nodeSettings()...)
 	withSettings(cmd, "join-timeout", "crash-loop")
@@ -90,6 +90,9 @@ func (a *app) train(cmd *cobra.Command, args []string, o syncer.RestoreOptions, 
 		return err
 	}
 	cfg.StopWhenSuperseded = false // the command goes on, and with it what it saves
+	if err := a.openBoard(ctx, cfg, "run", log); err != nil {
+		return notStarted(ctx, err)
+	}
 	t := &training{app: a, cfg: cfg, run: run, log: log, offline: offline}
 	defer t.close()
 	resume, err := t.resume(ctx, o)
@@ -115,10 +118,13 @@ type training struct {
 	log     *slog.Logger
 	offline bool     // to start although the store cannot be asked
 	es      *engines // nil while the store cannot be opened
+	leave   func()   // of the state directory, for the board; with es
 }
 
 func (t *training) close() {
+	defer t.board.close()
 	if t.es != nil {
+		t.leave()
 		t.es.close()
 	}
 }
@@ -164,6 +170,7 @@ func (t *training) restore(ctx context.Context, o syncer.RestoreOptions) (syncer
 		t.es = nil
 		return syncer.Restored{}, err
 	}
+	t.leave = t.board.offer(ctx, t.app, t.run)
 	o.Progress, o.Direct, o.JoinTimeout, o.CrashLoop = restoreProgress(t.es.bars), t.cfg.Direct, t.cfg.JoinTimeout, t.cfg.CrashLoop
 	res, err := t.es.list[0].Restore(ctx, o)
 	t.es.bars.Close()
@@ -180,6 +187,7 @@ func (t *training) watch(ctx, now context.Context, child *supervise.Child) error
 		es, err := t.openEngines(now, t.cfg, []config.Run{t.run}, t.log)
 		if err == nil {
 			t.es = es
+			t.leave = t.board.offer(now, t.app, t.run)
 			break
 		}
 		select {
@@ -188,6 +196,7 @@ func (t *training) watch(ctx, now context.Context, child *supervise.Child) error
 			return err
 		}
 	}
+	defer t.board.drain(ctx)()
 	e := t.es.list[0]
 	e.FollowTrainer(child.Done())
 	return e.Watch(ctx, now, t.cfg.Grace)

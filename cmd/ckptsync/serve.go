@@ -186,7 +186,8 @@ type turn struct {
 }
 
 // serve is what the fleet calls.
-func (t *turn) serve(ctx, now context.Context) error {
+func (t *turn) serve(ctx, now context.Context) (err error) {
+	defer func() { t.board.ended(t.run, err) }()
 	if t.standBy {
 		return t.inTurn(ctx, func(ctx context.Context) error { return t.watch(ctx, now) })
 	}
@@ -199,7 +200,9 @@ func (t *turn) watch(ctx, now context.Context) error {
 		return err
 	}
 	t.atWork(e)
+	leave := t.board.offer(ctx, t.app, t.run)
 	defer func() {
+		leave()
 		t.atWork(nil)
 		if err := e.Close(); err != nil {
 			t.log.Warn("close state directory", "run", t.run.Name, "err", err)

@@ -27,6 +27,10 @@ func (d *Daemon) ready(s *Snapshot) Verdict {
 		v.Reasons = append(v.Reasons, "no run is served yet")
 	}
 	for _, r := range d.runs {
+		if r.ended != "" {
+			v.Reasons = append(v.Reasons, fmt.Sprintf("run %s is not served: %s", r.about.Run, r.ended))
+			continue
+		}
 		if r.counts.Looks == 0 {
 			v.Reasons = append(v.Reasons, fmt.Sprintf("run %s: its root has not been looked at yet", r.about.Run))
 		}

@@ -23,7 +23,8 @@ type run struct {
 	about About
 	under syncer.Under
 	steps map[string]*step
-	ended []string // names of finished steps, in the order of their end
+	done  []string // names of finished steps, in the order of their end
+	ended string   // why it is served no more
 
 	mine, head *Ref // by the last listing, and by what was committed since
 	lastCommit time.Time
@@ -201,7 +202,7 @@ func (r *run) snapshot(now time.Time) Run {
 	out := Run{
 		Run: r.about.Run, Root: r.about.Root, StateDir: r.about.StateDir, Node: r.about.Node, Nodes: r.about.Nodes,
 		Attempt: r.under.Attempt, Declared: r.under.Declared, Committed: r.mine, Head: r.head,
-		Lag: r.lag(now), Counts: r.counts, Look: r.look, Watching: r.counts.Looks > 0,
+		Lag: r.lag(now), Counts: r.counts, Look: r.look, Watching: r.counts.Looks > 0 && r.ended == "", Ended: r.ended,
 		Others: Others{Superseded: r.superseded, Beside: append([]Other{}, r.beside...)}, Notices: []Notice{}, History: r.history.samples(),
 		Latency: Latency{Bounds: r.latency.Bounds, Counts: slices.Clone(r.latency.Counts), Count: r.latency.Count, Sum: r.latency.Sum},
 	}

@@ -69,13 +69,29 @@ func (d *Daemon) Run(a About) syncer.Reporter {
 	a.Nodes = max(a.Nodes, 1)
 	for _, r := range d.runs {
 		if r.about.Run == a.Run && r.about.StateDir == a.StateDir {
-			r.about = a
+			r.about, r.ended = a, ""
 			return r
 		}
 	}
 	r := newRun(d, a)
 	d.runs = append(d.runs, r)
 	return r
+}
+
+// Ended notes that a run is served no more. With an error it stays, as one that
+// should be served; without one it is gone.
+func (d *Daemon) Ended(name, stateDir string, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for i, r := range d.runs {
+		if r.about.Run != name || r.about.StateDir != stateDir {
+			continue
+		}
+		if r.ended = errorText(err); err == nil && !d.draining {
+			d.runs = slices.Delete(d.runs, i, i+1)
+		}
+		return
+	}
 }
 
 // Meter says where the numbers of the store's calls come from.
@@ -118,6 +134,7 @@ func (d *Daemon) Snapshot() Snapshot {
 	for _, r := range d.runs {
 		s.Runs = append(s.Runs, r.snapshot(now))
 	}
+	slices.SortStableFunc(s.Runs, func(a, b Run) int { return cmp.Compare(a.Run, b.Run) })
 	s.Ready, s.Healthy = d.ready(&s), d.healthy(&s)
 	return s
 }

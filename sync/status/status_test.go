@@ -367,4 +367,17 @@ func TestOneRunOnce(t *testing.T) {
 	if n := len(d.Snapshot().Runs); n != 2 {
 		t.Errorf("%d runs", n)
 	}
+	d.Ended("exp2", "/out2.ckptsync", errors.New("the disk is full"))
+	s := d.Snapshot()
+	if !strings.Contains(strings.Join(s.Ready.Reasons, "\n"), "run exp2 is not served: the disk is full") || s.Runs[1].Ended == "" || s.Runs[1].Watching {
+		t.Errorf("%+v", s)
+	}
+	d.Run(About{Run: "exp2", Root: "/out2", StateDir: "/out2.ckptsync"})
+	if s := d.Snapshot(); s.Runs[1].Ended != "" {
+		t.Errorf("%+v", s.Runs[1])
+	}
+	d.Ended("exp2", "/out2.ckptsync", nil)
+	if n := len(d.Snapshot().Runs); n != 1 {
+		t.Errorf("%d runs", n)
+	}
 }

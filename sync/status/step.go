@@ -59,7 +59,7 @@ func (r *run) staged(e syncer.StageChanged, now time.Time) {
 		r.steps[e.Step] = s
 	}
 	if s.finished() { // it is saved again, or was noted once more
-		r.ended = slices.DeleteFunc(r.ended, func(n string) bool { return n == e.Step })
+		r.done = slices.DeleteFunc(r.done, func(n string) bool { return n == e.Step })
 		if e.Stage != s.stage {
 			*s = step{name: s.name, seen: now, committed: s.committed}
 		}
@@ -70,10 +70,10 @@ func (r *run) staged(e syncer.StageChanged, now time.Time) {
 	}
 	r.enter(s, e, now)
 	if s.finished() {
-		r.ended = append(r.ended, e.Step)
-		for len(r.ended) > keepFinished {
-			delete(r.steps, r.ended[0])
-			r.ended = r.ended[1:]
+		r.done = append(r.done, e.Step)
+		for len(r.done) > keepFinished {
+			delete(r.steps, r.done[0])
+			r.done = r.done[1:]
 		}
 	}
 }

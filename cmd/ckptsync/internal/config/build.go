@@ -3,7 +3,6 @@ package config
 import (
 	"fmt"
 	"log/slog"
-	"net"
 	"slices"
 	"strings"
 	"time"
@@ -21,7 +20,7 @@ func (l *loader) build(chosen string) *Config {
 		Layouts:            f.Layouts,
 		ScanInterval:       time.Duration(f.ScanInterval),
 		Grace:              time.Duration(f.Grace),
-		Listen:             f.Listen,
+		UnreadyAfter:       time.Duration(f.UnreadyAfter),
 		Concurrency:        f.Concurrency,
 		Memory:             f.Memory,
 		EarlyUpload:        f.EarlyUpload,
@@ -100,9 +99,13 @@ func (l *loader) checkNumbers(cfg *Config) {
 	default:
 		l.ps.add(l.at("drop_cache"), "drop_cache: %q is none of auto, true, false", cfg.DropCache)
 	}
-	if cfg.Listen != "" {
-		if _, _, err := net.SplitHostPort(cfg.Listen); err != nil {
-			l.ps.add(l.at("listen"), "listen: %q is not host:port, as 127.0.0.1:9464 or :9464", cfg.Listen)
+	if cfg.UnreadyAfter < time.Second {
+		l.ps.add(l.at("unready_after"), "unready_after: %v is less than 1s", cfg.UnreadyAfter)
+	}
+	if l.raw.Listen != "" {
+		var err error
+		if cfg.Listen, err = parseListen(l.raw.Listen, l.base("listen")); err != nil {
+			l.ps.add(l.at("listen"), "listen: %v", err)
 		}
 	}
 }

@@ -17,6 +17,7 @@ const (
 	DefaultScanInterval = 10 * time.Second
 	DefaultGrace        = 25 * time.Second
 	DefaultConcurrency  = 8
+	DefaultUnreadyAfter = 5 * time.Minute
 	DefaultMemory       = Size(128 << 20)
 )
 
@@ -39,7 +40,8 @@ type Config struct {
 
 	ScanInterval       time.Duration // between two looks at a root; scanning is the truth, change events only hasten it
 	Grace              time.Duration // for draining after SIGTERM
-	Listen             string        // address of the status server; empty for none
+	Listen             string        // address of the status server, host:port or unix:PATH; empty for none
+	UnreadyAfter       time.Duration // how long the store may fail until the status server says that it is not ready
 	Concurrency        int           // ranges in flight at once
 	Memory             Size          // bytes of file content in memory at once
 	EarlyUpload        bool          // a daemon sends what is quiet of a step that is still being written

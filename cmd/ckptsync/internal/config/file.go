@@ -34,6 +34,7 @@ type file struct {
 	ScanInterval       Duration       `yaml:"scan_interval"`
 	Grace              Duration       `yaml:"grace"`
 	Listen             string         `yaml:"listen"`
+	UnreadyAfter       Duration       `yaml:"unready_after"`
 	Concurrency        int            `yaml:"concurrency"`
 	Memory             Size           `yaml:"memory"`
 	EarlyUpload        bool           `yaml:"early_upload"`

@@ -51,7 +51,8 @@ func Settings() []Setting {
 		{"settle", "CKPTSYNC_SETTLE", "settle", "DURATION", "how long a step must have been quiet (default what its layout says)", length(func(f *file) *Duration { f.Settle = new(Duration); return f.Settle })},
 		{"scan_interval", "CKPTSYNC_SCAN_INTERVAL", "scan-interval", "DURATION", "time between two looks at the root (default 10s)", length(func(f *file) *Duration { return &f.ScanInterval })},
 		{"grace", "CKPTSYNC_GRACE", "grace", "DURATION", "time to drain in after SIGTERM (default 25s)", length(func(f *file) *Duration { return &f.Grace })},
-		{"listen", "CKPTSYNC_LISTEN", "listen", "ADDR", "serve /metrics, /healthz, /readyz and /status there", text(func(f *file) *string { return &f.Listen })},
+		{"listen", "CKPTSYNC_LISTEN", "listen", "ADDR", "serve /metrics, /healthz, /readyz and /status there: a port of the loopback, host:port, or unix:PATH", text(func(f *file) *string { return &f.Listen })},
+		{"unready_after", "CKPTSYNC_UNREADY_AFTER", "unready-after", "DURATION", "how long the store may fail until /readyz says no (default 5m)", length(func(f *file) *Duration { return &f.UnreadyAfter })},
 		{"concurrency", "CKPTSYNC_CONCURRENCY", "concurrency", "N", "transfers at once (default 8)", func(f *file, v string) error {
 			n, err := strconv.Atoi(v)
 			if err != nil {
@@ -146,6 +147,7 @@ func gather(in Input) (*loader, *Config, error) {
 		ScanInterval: Duration(DefaultScanInterval),
 		Grace:        Duration(DefaultGrace),
 		Concurrency:  DefaultConcurrency,
+		UnreadyAfter: Duration(DefaultUnreadyAfter),
 		Memory:       DefaultMemory,
 		EarlyUpload:  true,
 		DropCache:    DropAuto,

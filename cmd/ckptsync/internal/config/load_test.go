@@ -52,6 +52,7 @@ func defaults(change func(*Config)) *Config {
 		Concurrency:  8,
 		Memory:       128 << 20,
 		DropCache:    DropAuto,
+		UnreadyAfter: 5 * time.Minute,
 		EarlyUpload:  true,
 	}
 	change(c)
@@ -101,7 +102,7 @@ func TestGoodFiles(t *testing.T) {
 			Layouts: []layout.Spec{{
 				Name: "mine", Step: "epoch-{step}", Required: []string{"*.pt"}, Marker: "DONE", Settle: 30 * time.Second,
 			}},
-			ScanInterval: time.Second, Grace: 90 * time.Second, Listen: ":9464", Concurrency: 16, Memory: 128 << 20, DropCache: DropAuto,
+			ScanInterval: time.Second, Grace: 90 * time.Second, Listen: "127.0.0.1:9464", UnreadyAfter: 2 * time.Minute, Concurrency: 16, Memory: 128 << 20, DropCache: DropAuto,
 			Log:      Log{Format: "json", Level: slog.LevelDebug},
 			Warnings: []string{"retention keep_last 1: a head that turns out damaged just as its predecessor is retired has nothing to fall back to; 2 is safer"},
 		},

@@ -48,7 +48,7 @@ func TestReload(t *testing.T) {
 		{"", "retention: {keep_last: 4}", "[]", false, true, func(c *Config) bool { return c.Runs[0].Retention.Policy.KeepLast == 4 }},
 		{"", "scan_interval: 3s", "[]", false, true, func(c *Config) bool { return c.ScanInterval == 3*time.Second }},
 		{"", "bandwidth: 1MB/s", "[]", true, true, func(c *Config) bool { return len(c.Bandwidth) == 1 }},
-		{"listen: :1", "listen: :2\nnice: true\nlog: {format: json}", "[listen nice log.format]", false, false, func(c *Config) bool { return c.Listen == ":1" && !c.Nice && c.Log.Format == "" }},
+		{"listen: :1", "listen: :2\nnice: true\nlog: {format: json}", "[listen nice log.format]", false, false, func(c *Config) bool { return c.Listen == "127.0.0.1:1" && !c.Nice && c.Log.Format == "" }},
 		{"", "nodes: 2\njoin: x", "[nodes]", false, false, func(c *Config) bool { return c.Nodes.Nodes == "" }},
 	} {
 		was := read(c.was)

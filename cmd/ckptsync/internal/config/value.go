@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -72,6 +74,33 @@ func ParseDuration(s string) (Duration, error) {
 // UnmarshalYAML implements yaml.Unmarshaler.
 func (d *Duration) UnmarshalYAML(n *yaml.Node) error {
 	return scalar(n, d, ParseDuration)
+}
+
+// parseListen reads an address to listen on: host:port, a port of the loopback
+// alone, as 9464 or :9464, or unix:PATH, relative to dir.
+func parseListen(s, dir string) (string, error) {
+	if path, ok := strings.CutPrefix(s, "unix:"); ok {
+		if path == "" {
+			return "", fmt.Errorf("%q names no path", s)
+		}
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(dir, path)
+		}
+		return "unix:" + filepath.Clean(path), nil
+	}
+	addr := s
+	if !strings.Contains(s, ":") {
+		addr = ":" + s
+	}
+	host, port, err := net.SplitHostPort(addr)
+	n, perr := strconv.ParseUint(port, 10, 16)
+	if err != nil || perr != nil {
+		return "", fmt.Errorf("%q is not 9464, host:9464 or unix:PATH; a port alone is one of the loopback, and 0.0.0.0:9464 is reachable from everywhere", s)
+	}
+	if host == "" {
+		host = "127.0.0.1"
+	}
+	return net.JoinHostPort(host, strconv.FormatUint(n, 10)), nil
 }
 
 // scalar parses a node into *to. Its error is the kind that the decoder

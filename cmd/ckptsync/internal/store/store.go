@@ -43,6 +43,9 @@ type Options struct {
 	Log *slog.Logger
 	// Count, if not nil, is called after every request that reached the store.
 	Count func(meterblob.Event)
+	// Retry, if not nil, is called for every try that failed and is followed by
+	// another.
+	Retry func(retryblob.Event)
 }
 
 // UnsupportedError is a URL that this program cannot open: wrong usage.
@@ -76,7 +79,7 @@ func Open(ctx context.Context, s config.Store, o Options) (blob.Bucket, func(), 
 
 // retries are the options of the retries.
 func retries(o Options) *retryblob.Options {
-	r := &retryblob.Options{Notify: (&reporter{log: o.Log}).failed}
+	r := &retryblob.Options{Notify: (&reporter{log: o.Log, then: o.Retry}).failed}
 	if o.Patience > 0 {
 		r.MaxElapsed, r.Tries = o.Patience, math.MaxInt
 	}
@@ -89,7 +92,8 @@ const sayEvery = 5 * time.Second
 // reporter tells of tries that failed: of the first one at once, so that nobody
 // wonders what the program waits for, and of the others now and then.
 type reporter struct {
-	log *slog.Logger
+	log  *slog.Logger
+	then func(retryblob.Event) // nil: nobody else is told
 
 	mu     sync.Mutex
 	said   time.Time
@@ -97,6 +101,9 @@ type reporter struct {
 }
 
 func (r *reporter) failed(e retryblob.Event) {
+	if r.then != nil {
+		r.then(e)
+	}
 	attrs := []any{"op", e.Op, "key", e.Key, "try", e.Try, "wait", e.Wait.Round(time.Millisecond).String(), "err", e.Err}
 	level := slog.LevelWarn
 	r.mu.Lock()
