@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ckptsync/ckptsync/blob"
+	"github.com/ckptsync/ckptsync/blob/durable"
 	"github.com/ckptsync/ckptsync/commit"
 	"github.com/ckptsync/ckptsync/sync/layout"
 	"github.com/ckptsync/ckptsync/sync/pagecache"
@@ -62,6 +63,7 @@ type Config struct {
 	// has taken this node's place.
 	StopWhenSuperseded bool
 	Retention          *Retention // which commits a daemon lets go; nil: none
+	Local              *Local     // which committed steps a daemon removes from the disk; nil: none
 	// Signer, if not nil, signs each marker before it is written.
 	Signer *commit.Signer
 	// Trust, if not empty, has a restore take only commits that one of these
@@ -78,7 +80,9 @@ type Config struct {
 	fsys    func(root string) fs.FS
 	events  func() (*watch.Watcher, error)
 	sure    func(file *os.File, off, n int64) bool
-	hook    func(point string) // called at every point where a crash test may stop
+	space   func(dir string) (free, all uint64, err error) // bytes of its file system
+	rename  func(from, to string) error                    // durable, within one file system
+	hook    func(point string)                             // called at every point where a crash test may stop
 }
 
 func (c *Config) setDefaults() error {
@@ -135,6 +139,12 @@ func (c *Config) setSeams() {
 	}
 	if c.sure == nil {
 		c.sure = sureOf
+	}
+	if c.space == nil {
+		c.space = space
+	}
+	if c.rename == nil {
+		c.rename = durable.Rename
 	}
 	if c.hook == nil {
 		c.hook = func(string) {}

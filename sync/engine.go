@@ -145,6 +145,9 @@ func (e *Engine) open() error {
 	if err := restore.CleanStale(e.cfg.Root, e.cfg.StateDir); err != nil {
 		return err
 	}
+	if err := e.endRemovals(); err != nil {
+		return err
+	}
 	st, aside, err := loadState(e.cfg.StateDir)
 	if err != nil {
 		return err

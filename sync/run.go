@@ -203,6 +203,7 @@ func (e *Engine) Watch(ctx context.Context, now context.Context, grace time.Dura
 	g.Go(func() error { e.lookLoop(told, looking, w, kick); return nil })
 	g.Go(func() error { defer drained(); return e.publishLoop(looking, work, kick) })
 	g.Go(func() error { return e.pruneLoop(told) })
+	g.Go(func() error { return e.freeLoop(told) })
 	g.Go(func() error { e.drainWhen(ctx, told, looking, quit, stop, grace); return nil })
 	return e.drainResult(told, g.Wait())
 }

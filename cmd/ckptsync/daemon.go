@@ -40,6 +40,9 @@ One run that fails is begun again after a while, and holds up no other. SIGHUP
 makes it read its configuration again: one that is wrong changes nothing, and
 what cannot change while it runs is said.
 
+With local: in the configuration it also removes committed steps from the root, never
+the newest ones, nor anything that is not, as it lies there, what was committed.
+
 It warns when a newer attempt of the run was declared, since training may have been
 restarted elsewhere, and when that has committed and so leads. With
 --stop-when-superseded it then commits what is complete and ends, with status 8.`,

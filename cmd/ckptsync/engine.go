@@ -87,10 +87,14 @@ func newEngine(cfg *config.Config, r config.Run, es *engines) (*syncer.Engine, e
 	if r.Retention.Enabled {
 		retention = &syncer.Retention{Policy: r.Retention.Policy, Grace: r.Retention.Grace}
 	}
+	var local *syncer.Local
+	if l := r.Local; l.KeepLast > 0 {
+		local = &syncer.Local{KeepLast: l.KeepLast, MinFree: syncer.Free{Bytes: uint64(l.MinFree.Size), Percent: l.MinFree.Percent}}
+	}
 	return syncer.New(syncer.Config{
 		Nodes: es.node.Nodes, Node: es.node.Node, Join: es.node.Join,
 		Run: r.Name, Root: r.Root, StateDir: r.StateDir, Bucket: es.bucket, StoreURL: cfg.Store.String(),
-		Layouts: layouts, Settle: r.Settle, ScanInterval: cfg.ScanInterval, Retention: retention, StaleUploads: r.Retention.Grace,
+		Layouts: layouts, Settle: r.Settle, ScanInterval: cfg.ScanInterval, Retention: retention, Local: local, StaleUploads: r.Retention.Grace,
 		Concurrency: cfg.Concurrency, Memory: machine.Content(int64(cfg.Memory)), EarlyUpload: cfg.EarlyUpload, DropCache: dropCache(cfg),
 		StopWhenSuperseded: cfg.StopWhenSuperseded, Signer: es.signer, Trust: es.trust,
 		Log: log, Reporter: es.board.with(syncer.Reporters{syncer.LogReporter{Log: log}, newBarReporter(es.bars)}, r, es),

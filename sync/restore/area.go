@@ -29,7 +29,7 @@ const (
 // The same two in the state directory.
 const (
 	stateStaging    = "staging"
-	stateQuarantine = "quarantine"
+	StateQuarantine = "quarantine"
 )
 
 // Reserved reports whether name, one component of a path, is an entry of ours
@@ -72,7 +72,7 @@ func openArea(rootDir, stateDir, name string, hooks *testHooks) (*area, error) {
 	place := existing(rootDir, parentOf(name))
 	same, err := sameMount(stateDir, place)
 	if err == nil && same && !hooks.otherFS {
-		a.home, a.staging, a.quarantine = state, stateStaging, stateQuarantine
+		a.home, a.staging, a.quarantine = state, stateStaging, StateQuarantine
 		return a, nil
 	}
 	state.Close()
@@ -255,7 +255,7 @@ func cleanOld(root, stateDir string, age time.Duration) error {
 	}
 	old := func(_ string, fi fs.FileInfo) bool { return age < 0 || time.Since(fi.ModTime()) > age }
 	return errors.Join(
-		cleanHome(stateDir, stateStaging, stateQuarantine, old),
+		cleanHome(stateDir, stateStaging, StateQuarantine, old),
 		cleanHome(root, StagingName, QuarantineName, old))
 }
 
@@ -314,7 +314,7 @@ func (a *area) cleanSession(session string) error {
 func (a *area) cleanElsewhere(root, stateDir string) error {
 	all := func(string, fs.FileInfo) bool { return true }
 	if a.home == a.root {
-		return cleanHome(stateDir, stateStaging, stateQuarantine, all)
+		return cleanHome(stateDir, stateStaging, StateQuarantine, all)
 	}
 	return cleanHome(root, StagingName, QuarantineName, all)
 }

@@ -175,6 +175,7 @@ func (l *loader) singleRun(cfg *Config) {
 	}
 	l.checkLayoutName(cfg, &r, "layout")
 	r.Retention = l.retention(f.Retention, "retention", cfg)
+	r.Local = l.local(f.Local, "local")
 	settlePaths(&r, l.base("root"), l.base("state_dir"), l.at("root"), l.at("state_dir", "root"), &l.ps)
 	cfg.Runs = []Run{r}
 	cfg.listed, cfg.everyListed = cfg.Runs, cfg.Runs
@@ -228,6 +229,11 @@ func (l *loader) commonOf(i int, cfg *Config) Run {
 		ret, retKey = f.Retention, "retention"
 	}
 	r.Retention = l.retention(ret, retKey, cfg)
+	loc, locKey := fr.Local, key+".local"
+	if loc == nil {
+		loc, locKey = f.Local, "local"
+	}
+	r.Local = l.local(loc, locKey)
 	return r
 }
 

@@ -81,6 +81,7 @@ type Run struct {
 	StateDir  string         // absolute, beside the root; empty if there is no root and none is set
 	Settle    *time.Duration // how long a step must have been quiet; nil: what its layout says
 	Retention Retention
+	Local     Local
 
 	realRoot, realState string // with links resolved
 	entry               string // its path in the file, as runs[0]; empty if it is no entry of runs:

@@ -101,6 +101,7 @@ func (l *loader) explainRun(r Run) EffectiveRun {
 		{"layout", r.Layout, at("layout")},
 		{"settle", settle, at("settle")},
 		{"retention", r.Retention.text(), at("retention")},
+		{"local", r.Local.text(), at("local")},
 	}}
 }
 

@@ -45,6 +45,7 @@ type file struct {
 	Patience           Duration       `yaml:"patience"`
 	Stall              Duration       `yaml:"stall"`
 	Retention          *fileRetention `yaml:"retention"`
+	Local              *fileLocal     `yaml:"local"`
 	Nodes              string         `yaml:"nodes"`
 	Node               string         `yaml:"node"`
 	Join               string         `yaml:"join"`
@@ -67,6 +68,7 @@ type fileRun struct {
 	StateDir  string         `yaml:"state_dir"`
 	Settle    *Duration      `yaml:"settle"`
 	Retention *fileRetention `yaml:"retention"`
+	Local     *fileLocal     `yaml:"local"`
 }
 
 type fileLog struct {
@@ -207,7 +209,7 @@ func wanted(goType string) string {
 
 // keysOf lists the keys of one of the structs that the file is decoded into.
 func keysOf(goType string) []string {
-	for _, v := range []any{file{}, fileRun{}, fileRetention{}, fileBest{}, fileLog{}, layout.Spec{}, layout.Pointer{}} {
+	for _, v := range []any{file{}, fileRun{}, fileRetention{}, fileBest{}, fileLocal{}, fileLog{}, layout.Spec{}, layout.Pointer{}} {
 		t := reflect.TypeOf(v)
 		if t.String() != goType {
 			continue

@@ -380,7 +380,7 @@ func TestExample(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, typ := range []string{"config.file", "config.fileRun", "config.fileRetention", "config.fileBest", "config.fileLog", "layout.Spec", "layout.Pointer"} {
+	for _, typ := range []string{"config.file", "config.fileRun", "config.fileRetention", "config.fileBest", "config.fileLocal", "config.fileLog", "layout.Spec", "layout.Pointer"} {
 		for _, key := range keysOf(typ) {
 			if key != "listen" && key != "code" && key != "cumulative" && !strings.Contains(string(text), key+":") {
 				t.Errorf("the example does not show %s of %s", key, typ)

@@ -25,6 +25,42 @@ func TestParseSize(t *testing.T) {
 	}
 }
 
+func TestParseFree(t *testing.T) {
+	for in, want := range map[string]Free{
+		"15%": {Percent: 15}, " 2.5 % ": {Percent: 2.5}, "200GiB": {Size: 200 << 30},
+		"0%": {}, "100%": {}, "-3%": {}, "%": {}, "": {}, "x%": {}, "NaN%": {},
+	} {
+		got, err := ParseFree(in)
+		if (err != nil) != (want == Free{}) || got != want {
+			t.Errorf("ParseFree(%q) = %+v, %v; want %+v", in, got, err, want)
+		}
+	}
+}
+
+func TestLocalOfRuns(t *testing.T) {
+	dir := t.TempDir()
+	load := func(text string) (*Config, error) {
+		file := dir + "/c.yaml"
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return Load(Input{Dir: dir, File: file, Getenv: func(string) string { return "" }})
+	}
+	cfg, err := load("local: {min_free: 10%}\nruns:\n- {name: a, root: a}\n- {name: b, root: b, local: {keep_last: 5}}\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, b := cfg.Runs[0].Local, cfg.Runs[1].Local; a != (Local{KeepLast: 2, MinFree: Free{Percent: 10}}) || b != (Local{KeepLast: 5}) {
+		t.Errorf("a %+v, b %+v", a, b)
+	}
+	if cfg, err = load("run: a\n"); err != nil || cfg.Runs[0].Local.KeepLast != 0 {
+		t.Errorf("without local: %+v, %v", cfg, err)
+	}
+	if _, err = load("local: {keep_last: 0}\n"); err == nil || !strings.Contains(err.Error(), "line 1") {
+		t.Errorf("keep_last 0: %v", err)
+	}
+}
+
 func TestParseDuration(t *testing.T) {
 	for in, want := range map[string]time.Duration{
 		"5s": 5 * time.Second, "1h30m": 90 * time.Minute, "7d": 168 * time.Hour, "0": 0, "0s": 0, " 1m ": time.Minute,
