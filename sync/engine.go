@@ -52,6 +52,7 @@ type Engine struct {
 	rivals    rivals
 	pace      pace
 	looked    chan struct{} // there was a look since it was asked
+	wake      chan struct{} // somebody wants a look now
 
 	mu        sync.Mutex // guards what follows
 	sawRoot   bool       // the last look was at the root
@@ -64,6 +65,7 @@ type Engine struct {
 	lives   map[string]*life
 	atWork  *life                  // the one that is being published
 	quit    func(error)            // ends Watch; nil while it does not run
+	ready   map[string]time.Time   // which steps the trainer has said are whole, and when
 	end     ending                 // how Watch comes to its end
 	noticed map[string]string      // what was told of a path, so that it is told once
 	called  map[string]layout.Step // steps here that only another node knows for such, by name
@@ -123,7 +125,7 @@ func New(cfg Config) (*Engine, error) {
 	e := &Engine{
 		cfg: cfg, store: store, up: upload.New(cfg.Bucket, cfg.Concurrency, cfg.Memory),
 		finder: layout.NewFinder(cfg.Layouts...), layouts: map[string]layout.Layout{},
-		fresh: make(chan commit.ID, 1), looked: make(chan struct{}, 1), lives: map[string]*life{}, noticed: map[string]string{}, called: map[string]layout.Step{}, unmarked: map[int64]sealed{},
+		fresh: make(chan commit.ID, 1), looked: make(chan struct{}, 1), wake: make(chan struct{}, 1), lives: map[string]*life{}, noticed: map[string]string{}, called: map[string]layout.Step{}, unmarked: map[int64]sealed{},
 	}
 	e.up.Cache, e.pace.now = cfg.DropCache, cfg.now
 	for _, l := range cfg.Layouts {
@@ -266,7 +268,7 @@ func (e *Engine) settled(l *life, above []*life) bool {
 		l.proven = l.print
 		e.mu.Unlock()
 	}
-	if wait := e.settleTime(l.verdict) - e.cfg.now().Sub(l.since); wait > 0 {
+	if wait := e.settleTime(l.verdict) - e.cfg.now().Sub(l.since); wait > 0 && !e.saidWhole(l) {
 		e.enter(l, Settling, fmt.Sprintf("complete, and has to be quiet for %s", e.settleTime(l.verdict)))
 		return false
 	}

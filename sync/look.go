@@ -29,6 +29,7 @@ func (e *Engine) lookLoop(told, looking context.Context, w *watch.Watcher, kick 
 	for looking.Err() == nil {
 		began, were := e.cfg.now(), e.holders()
 		last, drain, gone := told.Err() != nil, e.inDrain(), e.trainerEnded()
+		e.readReady()
 		err := e.scanTold()
 		if err != nil {
 			e.notice(e.cfg.Root, err.Error())
@@ -36,6 +37,7 @@ func (e *Engine) lookLoop(told, looking context.Context, w *watch.Watcher, kick 
 			e.notice(e.cfg.Root, "")
 			e.watchOpen(w)
 		}
+		e.forgetReady()
 		e.lookedInDrain(drain, gone, err)
 		for _, to := range []chan<- struct{}{kick, e.looked} {
 			select {
@@ -68,6 +70,8 @@ func (e *Engine) untilLook(ctx context.Context, w *watch.Watcher, took, left tim
 		slice := min(left, max(closeLook, lookShare*took))
 		select {
 		case <-ctx.Done():
+			return
+		case <-e.wake:
 			return
 		case <-w.Hints():
 			select {
@@ -102,9 +106,10 @@ func (e *Engine) untilNextLook(took time.Duration) time.Duration {
 }
 
 // holders are the times of the directories that hold steps: the root, and those
-// below it in which there is a step.
+// below it in which there is a step; and of that in which the trainer says what
+// is whole.
 func (e *Engine) holders() map[string]time.Time {
-	times := map[string]time.Time{".": {}}
+	times := map[string]time.Time{".": {}, toReady: {}}
 	e.mu.Lock()
 	for _, l := range e.lives {
 		times[path.Dir(l.step.Name)] = time.Time{}
@@ -116,8 +121,15 @@ func (e *Engine) holders() map[string]time.Time {
 	return times
 }
 
+// toReady stands for the directory in which the trainer says what is whole.
+const toReady = "/" + readyName
+
 func (e *Engine) timeOf(dir string) time.Time {
-	fi, err := os.Stat(filepath.Join(e.cfg.Root, filepath.FromSlash(dir)))
+	path := filepath.Join(e.cfg.Root, filepath.FromSlash(dir))
+	if dir == toReady {
+		path = ReadyDir(e.cfg.StateDir)
+	}
+	fi, err := os.Stat(path)
 	if err != nil {
 		return time.Time{}
 	}

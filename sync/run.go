@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -180,6 +181,9 @@ func (e *Engine) Watch(ctx context.Context, now context.Context, grace time.Dura
 	// Training goes on: no restore will take up what a failed one left.
 	if err := restore.CleanLeftovers(e.cfg.Root, e.cfg.StateDir); err != nil {
 		e.notice(e.cfg.StateDir, err.Error())
+	}
+	if err := os.MkdirAll(ReadyDir(e.cfg.StateDir), 0o700); err != nil {
+		e.notice(e.cfg.StateDir, err.Error()) // the trainer can say nothing
 	}
 	w, err := e.cfg.events()
 	if err != nil {

@@ -69,6 +69,19 @@ func loadState(dir string) (st *state, aside string, err error) {
 	return nil, aside, err
 }
 
+// peekState is loadState for whoever only looks: nothing is moved.
+func peekState(dir string) (*state, error) {
+	data, err := os.ReadFile(filepath.Join(dir, attemptName))
+	if err != nil {
+		return nil, err
+	}
+	st := &state{}
+	if err := json.Unmarshal(data, st); err != nil || st.Format != formatState {
+		return nil, errors.Join(err, errors.New("not a state of this version"))
+	}
+	return st, nil
+}
+
 // moveAside renames a file that is no good to a name that nothing reads.
 func moveAside(path string) (string, error) {
 	for i := 0; ; i++ {

@@ -77,7 +77,7 @@ func (a *app) rootCmd() *cobra.Command {
 	root.AddCommand(
 		a.daemonCmd(), a.runCmd(), a.restoreCmd(), a.pushCmd(), a.exportCmd(), a.pruneCmd(),
 		a.demoCmd(), a.demoTrainerCmd(),
-		a.listCmd(), a.showCmd(), a.resolveCmd(), a.statusCmd(), a.inspectCmd(), a.doctorCmd(), a.layoutsCmd(), a.markCmd(), a.verifyCmd(), a.signCmd(),
+		a.listCmd(), a.showCmd(), a.waitCmd(), a.resolveCmd(), a.statusCmd(), a.inspectCmd(), a.doctorCmd(), a.layoutsCmd(), a.markCmd(), a.verifyCmd(), a.signCmd(),
 		a.configCmd(), a.versionCmd(), a.completionCmd(), a.keygenCmd(),
 	)
 	for _, c := range root.Commands() {
