@@ -285,6 +285,36 @@ func TestSocketElsewhere(t *testing.T) {
 	}
 }
 
+// TestSocketWhereNoneCanBe: as on a file system without sockets.
+func TestSocketWhereNoneCanBe(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, socketName), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	runtime, err := os.MkdirTemp("", "rt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(runtime) })
+	offer(t, busy("x"), Local{StateDir: dir, Getenv: func(string) string { return runtime }})
+	if _, err := Ask(t.Context(), dir); err != nil {
+		t.Fatal(err)
+	}
+	// Nowhere at all: then nobody can ask, and that is said.
+	s := New(busy("x"), slog.New(slog.DiscardHandler))
+	defer s.Close()
+	t.Setenv("TMPDIR", filepath.Join(dir, strings.Repeat("t", 100)))
+	leave, err := s.Offer(t.Context(), Local{StateDir: dir, Getenv: func(string) string { return "" }})
+	if err == nil || !strings.Contains(err.Error(), "is no socket") {
+		t.Fatalf("%v", err)
+	}
+	defer leave()
+	var absent *AbsentError
+	if _, err := Ask(t.Context(), dir); !errors.As(err, &absent) || !absent.Busy || !strings.Contains(err.Error(), "could make no socket") {
+		t.Fatalf("%v", err)
+	}
+}
+
 func TestOwnTemp(t *testing.T) {
 	temp := t.TempDir()
 	dir, err := ownTemp(temp, os.Getuid())
