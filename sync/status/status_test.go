@@ -197,7 +197,7 @@ func TestTheStoreFails(t *testing.T) {
 	d.Called(meterblob.Event{Op: "list", Class: "ok"}) // small calls are answered
 	c.pass(time.Minute)
 	fail()
-	if s := d.Snapshot(); !s.Ready.OK || s.Store.Trouble[0].Seconds != 70 || s.Store.Retries[0] != (Retries{"temporary", 1}) || len(told) != 1 || told[0].Over {
+	if s := d.Snapshot(); !s.Ready.OK || s.Store.Trouble[0].Seconds != 70 || s.Store.Retries[0] != (Retries{"temporary", 1}) || len(told) != 1 || told[0].Over || told[0].Kind != kindWrite {
 		t.Fatalf("%+v, told %+v", s.Store, told)
 	}
 	c.pass(time.Minute)

@@ -153,7 +153,7 @@ func candidates(o Local) []string {
 	}
 	var out []string
 	for _, p := range paths {
-		if len(p) <= maxSocketPath && !inside(p, o.Root) {
+		if !inside(p, o.Root) {
 			out = append(out, p)
 		}
 	}
