@@ -71,7 +71,10 @@ func (s *Server) Offer(ctx context.Context, o Local) (leave func(), err error) {
 		end = s.serve(l, func() { s.remove(path) })
 		break
 	}
-	if p.Socket == "" {
+	switch {
+	case p.Socket != "" && len(tried) > 0:
+		s.log.Warn("the socket of the status command is not in the state directory", "path", p.Socket, "err", errors.Join(tried...))
+	case p.Socket == "":
 		err = fmt.Errorf("no socket could be made: %w", errors.Join(tried...))
 	}
 	err = errors.Join(err, p.write(o.StateDir))
