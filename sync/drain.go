@@ -35,6 +35,7 @@ type ending struct {
 	deadline time.Time       // when work ends, whatever is left; zero: never
 	grace    time.Duration   // before the deadline
 	drain    *draining       // nil before it begins
+	hurry    bool            // the machine may be taken away soon
 }
 
 // draining is the state of a drain.
@@ -89,6 +90,27 @@ func (e *Engine) trainerDone() <-chan struct{} {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.end.trainer
+}
+
+// Hurry tells the engine that this machine may be taken away soon. It looks at
+// once, tries again now what has failed, and from now on the newest complete step
+// comes first, even if an older one is being sent. It ends nothing: the trainer
+// may still save.
+func (e *Engine) Hurry() {
+	e.mu.Lock()
+	e.end.hurry = true
+	e.mu.Unlock()
+	e.SyncNow()
+}
+
+// overtakenLocked reports whether a newer complete step waits for this one.
+func (e *Engine) overtakenLocked(l *life) bool {
+	for _, o := range e.lives {
+		if o.hold != nil && o.step.Number > l.step.Number && o.stage != Failed && !o.waits {
+			return true
+		}
+	}
+	return false
 }
 
 // noMoreSaves reports whether the trainer is not known to be at work still.
@@ -336,6 +358,9 @@ func (e *Engine) mustStop(l *life, n int64) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if d := e.end.drain; d != nil && d.off == l {
+		return true
+	}
+	if e.end.drain == nil && e.end.hurry && e.overtakenLocked(l) {
 		return true
 	}
 	if e.end.deadline.IsZero() {

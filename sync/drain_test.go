@@ -336,6 +336,29 @@ func TestO43SignalWhileItDrains(t *testing.T) {
 	}
 }
 
+// A machine that is to be taken away commits its newest step first, and goes on.
+func TestHurry(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newDrainWorld(t, drainPart/4)
+		w.save(200, 10, true)
+		w.start(25 * time.Second)
+		time.Sleep(5 * time.Second)
+		w.save(300, 2, true)
+		w.e.Hurry()
+		time.Sleep(15 * time.Second)
+		w.wantCommits("300-a1-r0")
+		time.Sleep(40 * time.Second)
+		w.wantCommits("200-a1-r0", "300-a1-r0")
+		w.sigterm()
+		if err := w.wantEnd(0, time.Second); err != nil {
+			t.Error(err)
+		}
+		w.wantOnce()
+		w.nothingCutOff()
+	})
+}
+
 func TestPlanDrain(t *testing.T) {
 	t.Parallel()
 	const mb = 1 << 20

@@ -50,7 +50,7 @@ restarted elsewhere, and when that has committed and so leads. With
 		Args:    cobra.NoArgs,
 	}
 	standBy := cmd.Flags().Bool("stand-by", false, "wait while another daemon works on the root, here or on a host that shares it, and take over when that is gone")
-	withSettings(cmd, "settle", "scan-interval", "grace", "listen", "unready-after", "early-upload", "stop-when-superseded", "until-pid", "until-file")
+	withSettings(cmd, "settle", "scan-interval", "grace", "listen", "unready-after", "early-upload", "stop-when-superseded", "until-pid", "until-file", "notices", "notices-endpoint")
 	withSettings(cmd, transferSettings(true)...)
 	withSettings(cmd, nodeSettings()...)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

@@ -59,7 +59,7 @@ if it is not found; 125 if ckptsync failed and COMMAND was not started.`,
 	fl.BoolVar(&o.WeightsOK, "weights-ok", false, "also steps that cannot be resumed exactly")
 	offline := fl.Bool("start-without-store", false, "start COMMAND even if the store cannot be asked what to resume from")
 	cmd.MarkFlagsMutuallyExclusive("step", "before", "fresh")
-	withSettings(cmd, "settle", "scan-interval", "grace", "listen", "unready-after", "early-upload")
+	withSettings(cmd, "settle", "scan-interval", "grace", "listen", "unready-after", "early-upload", "notices", "notices-endpoint")
 	withSettings(cmd, transferSettings(true)...)
 	withSettings(cmd, nodeSettings()...)
 	withSettings(cmd, "join-timeout", "crash-loop")
@@ -199,6 +199,7 @@ func (t *training) watch(ctx, now context.Context, child *supervise.Child) error
 	defer t.board.drain(ctx)()
 	e := t.es.list[0]
 	e.FollowTrainer(child.Done())
+	defer watchNotices(ctx, t.cfg, t.log, e.Hurry)()
 	return e.Watch(ctx, now, t.cfg.Grace)
 }
 

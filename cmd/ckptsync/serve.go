@@ -70,6 +70,7 @@ func (s *server) serve(ctx, now context.Context) error {
 	watched, done := context.WithCancel(context.WithoutCancel(ctx)) // the trainer may outlive the signal
 	defer done()
 	s.trainer = supervise.Trainer{PID: s.cfg.UntilPID, File: s.cfg.UntilFile}.Follow(watched, s.log)
+	defer watchNotices(ctx, s.cfg, s.log, s.hurry)()
 	s.fleet = fleet.New(ctx, now, fleet.Options{Log: s.log, Again: func(err error) bool { return s.several.Load() && mayGetBetter(err) }})
 	s.look(ctx)
 	trainer := s.trainer
@@ -156,6 +157,15 @@ func (s *server) lingering(found config.Found) []config.Run {
 	}
 	s.gone = gone
 	return stay
+}
+
+// hurry tells all engines that are at work that the machine is to be taken away.
+func (s *server) hurry() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range s.engines {
+		e.Hurry()
+	}
 }
 
 func (s *server) idle(name string) bool {

@@ -43,6 +43,7 @@ func (l *loader) build(chosen string) *Config {
 	}
 	l.checkNumbers(cfg)
 	l.checkTrainer(cfg)
+	l.checkNotices(cfg)
 	l.settleKeys(cfg)
 	l.checkLog(cfg)
 	l.checkLayouts(cfg)

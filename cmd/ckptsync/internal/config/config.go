@@ -59,6 +59,8 @@ type Config struct {
 	VerifyKeys         []VerifyKey   // restores take only what one of these has signed; none: anything
 	UntilPID           int           // of a trainer: when that process has ended, the daemon drains and ends; 0: none
 	UntilFile          string        // absolute; the same once that is there; empty: none
+	Notices            string        // cloud that is asked whether the machine is to be taken away; empty: none
+	NoticesEndpoint    string        // of its metadata service; empty: the usual one
 	Log                Log
 
 	Warnings []string // allowed, and worth a line

@@ -57,6 +57,8 @@ type file struct {
 	CrashLoop          int            `yaml:"crash_loop"`
 	UntilPID           int            `yaml:"until_pid"`
 	UntilFile          string         `yaml:"until_file"`
+	Notices            string         `yaml:"notices"`
+	NoticesEndpoint    string         `yaml:"notices_endpoint"`
 }
 
 type fileRun struct {

@@ -118,6 +118,8 @@ func Settings() []Setting {
 			return nil
 		}},
 		{"until_file", "CKPTSYNC_UNTIL_FILE", "until-file", "PATH", "end, after the drain, once that file is there: the trainer has ended", text(func(f *file) *string { return &f.UntilFile })},
+		{"notices", "CKPTSYNC_NOTICES", "notices", "CLOUD", "ask the machine's cloud whether it is to be taken away: aws, gcp, azure, auto or off (default off)", text(func(f *file) *string { return &f.Notices })},
+		{"notices_endpoint", "CKPTSYNC_NOTICES_ENDPOINT", "notices-endpoint", "URL", "where to ask (default http://169.254.169.254)", text(func(f *file) *string { return &f.NoticesEndpoint })},
 	}
 }
 
