@@ -4,13 +4,11 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"sync"
 	"time"
 
-	"github.com/gofrs/flock"
 	"github.com/spf13/cobra"
 
 	"github.com/ckptsync/ckptsync/cmd/ckptsync/internal/config"
@@ -42,11 +40,7 @@ type drillJSON struct {
 	Skipped          []skippedStep `json:"skipped"`
 }
 
-// drillLock tells a drill at work from what a killed one has left.
-const (
-	drillPattern = ".ckptsync-drill-*"
-	drillLock    = "lock"
-)
+const drillPattern = ".ckptsync-drill-*"
 
 func (a *app) drillCmd() *cobra.Command {
 	cmd := &cobra.Command{
@@ -89,7 +83,7 @@ func (a *app) drill(cmd *cobra.Command, to string, weights, asJSON bool) (err er
 	if err != nil {
 		return &usageError{err}
 	}
-	dir, remove, err := drillDir(a.drillHome(run, to), log)
+	dir, remove, err := scratchDir(a.scratchHome(run, to), drillPattern, log)
 	if err != nil {
 		return err
 	}
@@ -121,63 +115,6 @@ func (a *app) drill(cmd *cobra.Command, to string, weights, asJSON bool) (err er
 		err = a.printDrill(d)
 	}
 	return cmp.Or(err, d.outcome(&res))
-}
-
-// drillHome is where the temporary directory is made.
-func (a *app) drillHome(run config.Run, to string) string {
-	switch {
-	case to != "" && filepath.IsAbs(to):
-		return to
-	case to != "":
-		return filepath.Join(a.dir, to)
-	case run.Root != "":
-		return filepath.Dir(run.Root)
-	}
-	return os.TempDir()
-}
-
-// drillDir makes a directory of its own in home, and removes there what killed
-// drills have left.
-func drillDir(home string, log *slog.Logger) (dir string, remove func() error, err error) {
-	old, err := filepath.Glob(filepath.Join(escapeGlob(home), drillPattern))
-	if err != nil {
-		return "", nil, fmt.Errorf("look for old drills: %w", err)
-	}
-	for _, o := range old {
-		l := flock.New(filepath.Join(o, drillLock))
-		if free, err := l.TryLock(); err != nil || !free {
-			continue // it is at work, or not ours
-		}
-		if err := errors.Join(os.RemoveAll(o), l.Close()); err != nil {
-			log.Warn("what an old drill left could not be removed", "dir", o, "err", err)
-		}
-	}
-	if dir, err = os.MkdirTemp(home, drillPattern); err != nil {
-		return "", nil, fmt.Errorf("make the drill's directory: %w (say where with --to)", err)
-	}
-	l := flock.New(filepath.Join(dir, drillLock))
-	if _, err := l.TryLock(); err != nil {
-		return "", nil, errors.Join(fmt.Errorf("lock the drill's directory: %w", err), os.RemoveAll(dir))
-	}
-	return dir, func() error {
-		if err := errors.Join(os.RemoveAll(dir), l.Close()); err != nil {
-			return fmt.Errorf("remove the drill's directory: %w", err)
-		}
-		return nil
-	}, nil
-}
-
-// escapeGlob is a path as a glob that matches it alone.
-func escapeGlob(p string) string {
-	var out []byte
-	for i := range len(p) {
-		switch p[i] {
-		case '*', '?', '[', '\\':
-			out = append(out, '\\')
-		}
-		out = append(out, p[i])
-	}
-	return string(out)
 }
 
 // drillMeter notes when a restore reached what.

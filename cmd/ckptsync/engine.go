@@ -28,6 +28,7 @@ type engines struct {
 	board      *board
 	signer     *commit.Signer
 	trust      []commit.PublicKey
+	copied     bool // the roots hold copies, whose times say nothing of the order in which they were written
 }
 
 // openEngines opens the store and an engine for each run. Its error leaves
@@ -96,7 +97,7 @@ func newEngine(cfg *config.Config, r config.Run, es *engines) (*syncer.Engine, e
 		Run: r.Name, Root: r.Root, StateDir: r.StateDir, Bucket: es.bucket, StoreURL: cfg.Store.String(),
 		Layouts: layouts, Settle: r.Settle, ScanInterval: cfg.ScanInterval, Retention: retention, Local: local, StaleUploads: r.Retention.Grace,
 		Concurrency: cfg.Concurrency, Memory: machine.Content(int64(cfg.Memory)), EarlyUpload: cfg.EarlyUpload, DropCache: dropCache(cfg),
-		StopWhenSuperseded: cfg.StopWhenSuperseded, Signer: es.signer, Trust: es.trust,
+		StopWhenSuperseded: cfg.StopWhenSuperseded, TrustOrder: es.copied, Signer: es.signer, Trust: es.trust,
 		Log: log, Reporter: es.board.with(syncer.Reporters{syncer.LogReporter{Log: log}, newBarReporter(es.bars)}, r, es),
 	})
 }

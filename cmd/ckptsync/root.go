@@ -78,7 +78,7 @@ func (a *app) rootCmd() *cobra.Command {
 		a.daemonCmd(), a.runCmd(), a.restoreCmd(), a.pushCmd(), a.exportCmd(), a.pruneCmd(),
 		a.demoCmd(), a.demoTrainerCmd(),
 		a.listCmd(), a.showCmd(), a.waitCmd(), a.resolveCmd(), a.statusCmd(), a.inspectCmd(), a.doctorCmd(), a.layoutsCmd(), a.markCmd(), a.verifyCmd(), a.signCmd(),
-		a.drillCmd(),
+		a.adoptCmd(), a.drillCmd(),
 		a.configCmd(), a.versionCmd(), a.completionCmd(), a.keygenCmd(),
 	)
 	for _, c := range root.Commands() {
