@@ -3,6 +3,7 @@ module github.com/ckptsync/ckptsync
 go 1.26.0
 
 require (
+	aead.dev/minisign v0.3.0
 	cloud.google.com/go/auth v0.24.1
 	github.com/Azure/azure-sdk-for-go/sdk/azcore v1.23.3
 	github.com/Azure/azure-sdk-for-go/sdk/azidentity v1.15.0
@@ -35,7 +36,6 @@ require (
 )
 
 require (
-	aead.dev/minisign v0.3.0 // indirect
 	cloud.google.com/go/compute/metadata v0.9.0 // indirect
 	github.com/Azure/azure-sdk-for-go/sdk/internal v1.13.0 // indirect
 	github.com/AzureAD/microsoft-authentication-library-for-go v1.10.1 // indirect

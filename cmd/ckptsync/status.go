@@ -311,7 +311,7 @@ func stepRow(tb *term.Table, s state.Step) {
 	why := s.Reasons[:min(len(s.Reasons), maxReasons)]
 	for _, text := range why {
 		if s.Failures > 1 {
-			text = fmt.Sprintf("tried %d times since %s: %s", s.Failures, term.When(s.Failing), text)
+			text = fmt.Sprintf("%s since %s: %s", term.Count(s.Failures, "failure"), term.When(s.Failing), text)
 		}
 		if w := s.Awaits; w != nil && text == w.Reason {
 			text += ", for " + spanText(w.Seconds)
