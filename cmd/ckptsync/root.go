@@ -76,7 +76,7 @@ func (a *app) rootCmd() *cobra.Command {
 	root.SetHelpCommandGroupID("other")
 	root.AddCommand(
 		a.daemonCmd(), a.runCmd(), a.restoreCmd(), a.pushCmd(), a.exportCmd(), a.pruneCmd(),
-		a.demoCmd(), a.demoTrainerCmd(),
+		a.demoCmd(), a.demoTrainerCmd(), a.genDocsCmd(),
 		a.listCmd(), a.showCmd(), a.waitCmd(), a.resolveCmd(), a.statusCmd(), a.inspectCmd(), a.doctorCmd(), a.layoutsCmd(), a.markCmd(), a.verifyCmd(), a.signCmd(),
 		a.adoptCmd(), a.drillCmd(),
 		a.configCmd(), a.versionCmd(), a.completionCmd(), a.keygenCmd(),
