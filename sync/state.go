@@ -108,7 +108,7 @@ func (st *state) save(dir string) error {
 // lock takes the state directory for this process, creating it if need be. It
 // keeps a second daemon off the same root.
 func lock(dir string) (*flock.Flock, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := durable.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("state directory: %w", err)
 	}
 	l := flock.New(filepath.Join(dir, lockName))
