@@ -20,7 +20,7 @@
 // `go test ./test/crash` is a short slice. -crash.kills, or
 // CKPTSYNC_CRASH_KILLS, sets how many kills of the daemon must land while an
 // upload to each store is under way (the other tests take a share of it: the
-// gate's 200 are some minutes); CKPTSYNC_CRASH_OUTAGE=30s has the killed store
+// gate's 150 are some minutes); CKPTSYNC_CRASH_OUTAGE=30s has the killed store
 // stay away for that long; -crash.seed, or CKPTSYNC_CRASH_SEED, repeats the moments of a run, as
 // far as a machine allows that.
 package crash
