@@ -207,7 +207,7 @@ func (n *node) unsteady(ctx, all context.Context) error {
 			return err
 		}
 	}
-	_, err := n.restore(all, filepath.Join(n.dir, "look"))
+	_, err := n.restore(all, "") // it commits what is whole, first
 	return err
 }
 
@@ -292,6 +292,9 @@ func (n *node) steady(ctx, all context.Context, use *usage) error {
 		}
 	}
 	<-done
+	if _, err := n.restore(all, filepath.Join(n.dir, "look")); err != nil {
+		return err
+	}
 	select {
 	case <-d.done:
 		return fmt.Errorf("%s: the daemon ended by itself: %w: %s", n.run, d.err, d.said())

@@ -26,7 +26,7 @@ func TestSoak(t *testing.T) {
 		t.Skip(err)
 	}
 	var out strings.Builder
-	err := soak(t.Context(), 12*time.Second, 300*time.Millisecond, uint64(time.Now().UnixNano()), &out)
+	err := soak(t.Context(), 10*time.Second, 300*time.Millisecond, uint64(time.Now().UnixNano()), &out)
 	t.Log(out.String())
 	if err != nil {
 		t.Fatal(err)
