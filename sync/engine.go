@@ -255,6 +255,10 @@ func (e *Engine) judged(l *life) bool {
 // seen. A step without an optimizer waits all the same: it may be what a
 // deletion under way has left.
 func (e *Engine) settled(l *life, above []*life) bool {
+	if by := e.beingRemoved(l, above); by != "" {
+		e.enter(l, Incomplete, "its directory lost entries after "+by+" was whole: it is being removed, or half of it was")
+		return false
+	}
 	proven := slices.ContainsFunc(above, func(s *life) bool { return l.verdict.Succeeded(e.asSuccessor(s)) })
 	if proven && l.verdict.Resume != commit.ResumeWeights {
 		return true
