@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"time"
@@ -48,18 +49,31 @@ func (a *app) doctorCmd() *cobra.Command {
 		Long: `Probe the store (access, create-if-absent, checksums, uploads in parts, the
 clock, leftovers) with scratch objects that are removed again, and look at the
 root and the state directory (steps, permissions, hard links, free space). What
-is not configured is left out.
+is not configured is left out. --bench also measures what the store takes and gives,
+with objects of its own under .ckptsync/probe/ that are removed again.
 
 Status 1: something will not work. Status 5: the store could not be asked.`,
 		GroupID: "look",
 		Args:    cobra.NoArgs,
 	}
 	asJSON := addJSON(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return a.doctor(cmd, *asJSON) }
+	bench := cmd.Flags().Bool("bench", false, "measure what the store takes and gives")
+	size := cmd.Flags().String("bench-size", "128MiB", "how many bytes to write and read, as `SIZE`")
+	withSettings(cmd, "concurrency", "bandwidth")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		n, err := config.ParseSize(*size)
+		if err != nil || n < 1<<20 || n > 64<<30 {
+			return &usageError{fmt.Errorf("--bench-size: %q is no size between 1MiB and 64GiB", *size)}
+		}
+		if !*bench {
+			n = 0
+		}
+		return a.doctor(cmd, *asJSON, int64(n))
+	}
 	return cmd
 }
 
-func (a *app) doctor(cmd *cobra.Command, asJSON bool) error {
+func (a *app) doctor(cmd *cobra.Command, asJSON bool, bench int64) error {
 	cfg, log, err := a.load(cmd)
 	if err != nil {
 		return err
@@ -69,7 +83,7 @@ func (a *app) doctor(cmd *cobra.Command, asJSON bool) error {
 		return err
 	}
 	d := &doctorJSON{Checked: []checkup{}, LeftOut: []leftOut{}, Worst: doctor.OK}
-	unreachable, err := a.checkStore(cmd.Context(), cfg, runs, log, d)
+	unreachable, err := a.checkStore(cmd.Context(), cfg, runs, log, bench, d)
 	if err != nil {
 		return err
 	}
@@ -108,8 +122,8 @@ func (d *doctorJSON) leaveOut(area, run, reason string) {
 }
 
 // checkStore looks at the store and at every run in it. unreachable says that
-// it could not be asked.
-func (a *app) checkStore(ctx context.Context, cfg *config.Config, runs []config.Run, log *slog.Logger, d *doctorJSON) (unreachable bool, err error) {
+// it could not be asked. bench is how many bytes to measure with; 0: none.
+func (a *app) checkStore(ctx context.Context, cfg *config.Config, runs []config.Run, log *slog.Logger, bench int64, d *doctorJSON) (unreachable bool, err error) {
 	if cfg.Store.IsZero() {
 		d.leaveOut("store", "", "no store is set (--store)")
 		return false, nil
@@ -126,6 +140,9 @@ func (a *app) checkStore(ctx context.Context, cfg *config.Config, runs []config.
 	}
 	defer closeStore()
 	found := doctor.Store(ctx, b, time.Now)
+	if bench > 0 && found.Worst() != doctor.Bad {
+		found = append(found, doctor.Bench{Bucket: b, Size: bench, Concurrency: cfg.Concurrency}.Run(ctx)...)
+	}
 	d.add(checkup{Area: "store", What: what, Findings: found})
 	if found.Unreachable() {
 		return true, nil

@@ -33,7 +33,7 @@ type drillJSON struct {
 	ListSeconds      float64       `json:"list_seconds"`       // until the step was chosen and its manifests were read
 	FirstByteSeconds float64       `json:"first_byte_seconds"` // until the first byte of data was there, from the beginning
 	DownloadSeconds  float64       `json:"download_seconds"`   // of the data, each chunk verified as it came
-	VerifySeconds    float64       `json:"verify_seconds"`     // to be durable, in place, and judged by the layout
+	VerifySeconds    float64       `json:"verify_seconds"`     // to be put in place, and judged by the layout
 	BytesPerSecond   float64       `json:"bytes_per_second"`   // of the download
 	Whole            bool          `json:"whole"`              // its layout says so of what was restored
 	Reasons          []string      `json:"reasons"`            // why not
@@ -218,7 +218,7 @@ func (a *app) printDrill(d *drillJSON) error {
 	row("list", d.ListSeconds, "until the step was chosen and its manifests were read")
 	row("first byte", d.FirstByteSeconds, "from the beginning")
 	row("download", d.DownloadSeconds, fmt.Sprintf("%s in %s, %s/s, each chunk verified", term.Bytes(d.Bytes), term.Count(d.Files, "file"), term.Bytes(int64(d.BytesPerSecond))))
-	row("verify", d.VerifySeconds, "durable, in place, and judged by its layout")
+	row("verify", d.VerifySeconds, "put in place, and judged by its layout")
 	if err := tb.Flush(); err != nil {
 		return err
 	}
