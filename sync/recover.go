@@ -173,6 +173,9 @@ func (e *Engine) bringBack(ctx context.Context, o RestoreOptions, drawn **commit
 	opts.Store = src.Trusting(e.cfg.Trust...)
 	r, err := restore.Newest(ctx, opts, p)
 	res := Restored{Result: r}
+	if err == nil && len(r.Skipped) > 0 {
+		e.cfg.Reporter.Report(FellBack{ID: r.ID, Name: r.Name, Reasons: reasonsOf(r.Skipped)})
+	}
 	if src != e.store {
 		res.fromRun(src.Run())
 	}
@@ -238,6 +241,7 @@ func (e *Engine) declare(ctx context.Context, base *commit.ID, fresh bool, last 
 }
 
 func (e *Engine) markDamaged(ctx context.Context, d *restore.DamagedError) error {
+	e.cfg.Reporter.Report(FoundDamaged{ID: d.ID, Reason: d.Error()})
 	return e.store.PutMark(ctx, &commit.Mark{
 		Format: commit.FormatMark, ID: d.ID, Word: commit.Damaged, Reason: d.Error(),
 		By: e.cfg.Host, Token: commit.NewOpToken(), Created: commit.At(e.cfg.now()),

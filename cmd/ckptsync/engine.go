@@ -7,6 +7,7 @@ import (
 
 	"github.com/ckptsync/ckptsync/blob"
 	"github.com/ckptsync/ckptsync/cmd/ckptsync/internal/config"
+	"github.com/ckptsync/ckptsync/cmd/ckptsync/internal/hook"
 	"github.com/ckptsync/ckptsync/cmd/ckptsync/internal/machine"
 	jobnodes "github.com/ckptsync/ckptsync/cmd/ckptsync/internal/nodes"
 	"github.com/ckptsync/ckptsync/cmd/ckptsync/internal/store"
@@ -29,6 +30,7 @@ type engines struct {
 	signer     *commit.Signer
 	trust      []commit.PublicKey
 	copied     bool // the roots hold copies, whose times say nothing of the order in which they were written
+	hooks      *hook.Hooks
 }
 
 // openEngines opens the store and an engine for each run. Its error leaves
@@ -52,7 +54,11 @@ func (a *app) openEngines(ctx context.Context, cfg *config.Config, runs []config
 		return nil, err
 	}
 	a.board.meter(b)
-	es := &engines{bucket: b, log: log, closeStore: closeStore, bars: a.term.Bars(log), node: id, board: a.board, signer: signer, trust: trust}
+	hooks := hook.New(cfg.Hooks, log)
+	es := &engines{
+		bucket: b, log: log, closeStore: func() { hooks.Close(); closeStore() }, bars: a.term.Bars(log), node: id, board: a.board,
+		signer: signer, trust: trust, hooks: hooks,
+	}
 	for _, r := range runs {
 		e, err := newEngine(cfg, r, es)
 		if err != nil {
@@ -98,8 +104,17 @@ func newEngine(cfg *config.Config, r config.Run, es *engines) (*syncer.Engine, e
 		Layouts: layouts, Settle: r.Settle, ScanInterval: cfg.ScanInterval, Retention: retention, Local: local, StaleUploads: r.Retention.Grace,
 		Concurrency: cfg.Concurrency, Memory: machine.Content(int64(cfg.Memory)), EarlyUpload: cfg.EarlyUpload, DropCache: dropCache(cfg),
 		StopWhenSuperseded: cfg.StopWhenSuperseded, TrustOrder: es.copied, Signer: es.signer, Trust: es.trust,
-		Log: log, Reporter: es.board.with(syncer.Reporters{syncer.LogReporter{Log: log}, newBarReporter(es.bars)}, r, es),
+		Log: log, Reporter: es.board.with(es.told(r, syncer.LogReporter{Log: log}), r, es),
 	})
+}
+
+// told are the listeners of a run.
+func (es *engines) told(r config.Run, log syncer.Reporter) syncer.Reporters {
+	rs := syncer.Reporters{log, newBarReporter(es.bars)}
+	if es.hooks != nil {
+		rs = append(rs, es.hooks.Reporter(r.Name))
+	}
+	return rs
 }
 
 // close lets go of the state directories and of the store.

@@ -44,6 +44,7 @@ func (l *loader) build(chosen string) *Config {
 	l.checkNumbers(cfg)
 	l.checkTrainer(cfg)
 	l.checkNotices(cfg)
+	cfg.Hooks = l.hooks()
 	l.settleKeys(cfg)
 	l.checkLog(cfg)
 	l.checkLayouts(cfg)

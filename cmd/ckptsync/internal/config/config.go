@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/ckptsync/ckptsync/cmd/ckptsync/internal/hook"
 	"github.com/ckptsync/ckptsync/cmd/ckptsync/internal/nodes"
 	"github.com/ckptsync/ckptsync/sync/layout"
 )
@@ -61,6 +62,7 @@ type Config struct {
 	UntilFile          string        // absolute; the same once that is there; empty: none
 	Notices            string        // cloud that is asked whether the machine is to be taken away; empty: none
 	NoticesEndpoint    string        // of its metadata service; empty: the usual one
+	Hooks              []hook.Spec   // who else is told what happens
 	Log                Log
 
 	Warnings []string // allowed, and worth a line

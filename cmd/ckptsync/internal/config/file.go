@@ -59,6 +59,7 @@ type file struct {
 	UntilFile          string         `yaml:"until_file"`
 	Notices            string         `yaml:"notices"`
 	NoticesEndpoint    string         `yaml:"notices_endpoint"`
+	Hooks              []fileHook     `yaml:"hooks"`
 }
 
 type fileRun struct {
@@ -211,7 +212,7 @@ func wanted(goType string) string {
 
 // keysOf lists the keys of one of the structs that the file is decoded into.
 func keysOf(goType string) []string {
-	for _, v := range []any{file{}, fileRun{}, fileRetention{}, fileBest{}, fileLocal{}, fileLog{}, layout.Spec{}, layout.Pointer{}} {
+	for _, v := range []any{file{}, fileRun{}, fileRetention{}, fileBest{}, fileLocal{}, fileLog{}, fileHook{}, fileValue{}, layout.Spec{}, layout.Pointer{}} {
 		t := reflect.TypeOf(v)
 		if t.String() != goType {
 			continue
