@@ -180,10 +180,10 @@ func checkSidecar(t *testing.T, c corev1.Container, init bool) {
 	}
 	listens := false
 	for _, a := range c.Command {
-		listens = listens || len(c.Ports) == 1 && a == "--listen=:"+jsonOf(c.Ports[0].ContainerPort)
+		listens = listens || len(c.Ports) == 1 && a == "--listen=0.0.0.0:"+jsonOf(c.Ports[0].ContainerPort)
 	}
 	if !listens {
-		t.Error("it does not listen on the port that is declared")
+		t.Error("it does not listen on the port that is declared, where the kubelet reaches it")
 	}
 	for path, p := range map[string]*corev1.Probe{"/healthz": c.LivenessProbe, "/readyz": c.ReadinessProbe} {
 		if p == nil || p.HTTPGet == nil || p.HTTPGet.Path != path || p.HTTPGet.Port.String() != c.Ports[0].Name {

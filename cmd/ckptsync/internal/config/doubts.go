@@ -24,7 +24,7 @@ func (c *Config) Doubts() []string {
 	if rate := c.leastUp(); rate > 0 {
 		add(rate*int64(c.Grace.Seconds()) < 1<<30, "bandwidth of %s/s up: within a grace of %v no more than %v is sent after SIGTERM", Size(rate), c.Grace, Size(rate*int64(c.Grace.Seconds())))
 	}
-	if host, _, err := net.SplitHostPort(c.Listen); err == nil && host != "localhost" {
+	if host, _, err := net.SplitHostPort(c.Listen); err == nil && host != "localhost" && host != "unix" {
 		ip := net.ParseIP(host)
 		add(ip == nil || !ip.IsLoopback(), "listen %s: everybody who reaches this host reads it; it asks for no password", c.Listen)
 	}
