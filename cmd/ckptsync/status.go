@@ -67,7 +67,7 @@ first look at the root; --healthy, once looks at the root have stopped.
 "uploading","uploaded","failing","failures","files","bytes","sent_bytes",
 "reused_bytes","rate","awaits":{"nodes","since","seconds","reason"}}],"omitted",
 "counts","awaited","look","others","notices","history","latency","watching",
-"ended"}]}],
+"draining","ended"}]}],
 "absent":[{"run","state_dir","reason","pid","host","started","ended",
 "last_seen"}]}. A step's stage is seen, incomplete, settling, held, uploading,
 uploaded, sealed, committed, failed, skipped or vanished. A time that is not known
@@ -259,6 +259,9 @@ func (p *lines) say(style term.Style, format string, args ...any) {
 func (p *lines) others(r *state.Run) {
 	if w := r.Awaited.Restore; w != nil {
 		p.say(term.Warn, "  the restore waits for other nodes for %s: %s", spanText(w.Seconds), w.Reason)
+	}
+	if r.Draining != "" {
+		p.say(term.Warn, "  ending     %s", r.Draining)
 	}
 	if r.Ended != "" {
 		p.say(term.Bad, "  not served now, and tried again: %s", r.Ended)

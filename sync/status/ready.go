@@ -52,7 +52,7 @@ func (d *Daemon) healthy(s *Snapshot) Verdict {
 	v := Verdict{OK: true, Reasons: []string{}}
 	limit := max(minLookPatience, lookPatience*d.o.ScanInterval)
 	for _, r := range s.Runs {
-		if age := s.At.Sub(r.Look.At); r.Watching && !s.Draining && age > limit {
+		if age := s.At.Sub(r.Look.At); r.Watching && !s.Draining && r.Draining == "" && age > limit {
 			v.OK = false
 			v.Reasons = append(v.Reasons, fmt.Sprintf("run %s: no look at %s has ended for %s: does its file system hang?", r.Run, r.Root, brief(age.Seconds())))
 		}

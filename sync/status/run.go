@@ -26,6 +26,8 @@ type run struct {
 	done  []string // names of finished steps, in the order of their end
 	ended string   // why it is served no more
 
+	draining string // what it commits before it ends; empty: it does not end
+
 	mine, head *Ref // by the last listing, and by what was committed since
 	lastCommit time.Time
 	progress   time.Time // when the store last had something of a step
@@ -77,6 +79,8 @@ func (r *run) Report(e syncer.Event) {
 		if len(r.beside) < keepBeside {
 			r.beside = append(r.beside, Other{Attempt: e.Other.Attempt, Host: e.Other.Host})
 		}
+	case syncer.Draining:
+		r.draining = e.Plan
 	case syncer.Noticed:
 		r.notice(e, now)
 	}
@@ -202,7 +206,7 @@ func (r *run) snapshot(now time.Time) Run {
 	out := Run{
 		Run: r.about.Run, Root: r.about.Root, StateDir: r.about.StateDir, Node: r.about.Node, Nodes: r.about.Nodes,
 		Attempt: r.under.Attempt, Declared: r.under.Declared, Committed: r.mine, Head: r.head,
-		Lag: r.lag(now), Counts: r.counts, Look: r.look, Watching: r.counts.Looks > 0 && r.ended == "", Ended: r.ended,
+		Lag: r.lag(now), Counts: r.counts, Look: r.look, Watching: r.counts.Looks > 0 && r.ended == "", Ended: r.ended, Draining: r.draining,
 		Others: Others{Superseded: r.superseded, Beside: append([]Other{}, r.beside...)}, Notices: []Notice{}, History: r.history.samples(),
 		Latency: Latency{Bounds: r.latency.Bounds, Counts: slices.Clone(r.latency.Counts), Count: r.latency.Count, Sum: r.latency.Sum},
 	}

@@ -106,8 +106,9 @@ type Run struct {
 	Notices  []Notice `json:"notices"` // latest first
 	History  []Sample `json:"history"` // of the lag, oldest first
 	Latency  Latency  `json:"latency"`
-	Watching bool     `json:"watching"`        // the root has been looked at
-	Ended    string   `json:"ended,omitempty"` // why it is not served now; it will be tried again
+	Watching bool     `json:"watching"`           // the root has been looked at
+	Draining string   `json:"draining,omitempty"` // what it still commits, as it is about to end
+	Ended    string   `json:"ended,omitempty"`    // why it is not served now; it will be tried again
 }
 
 // Lag is how far commits are behind what is whole on this disk. It counts what

@@ -69,7 +69,7 @@ func (d *Daemon) Run(a About) syncer.Reporter {
 	a.Nodes = max(a.Nodes, 1)
 	for _, r := range d.runs {
 		if r.about.Run == a.Run && r.about.StateDir == a.StateDir {
-			r.about, r.ended = a, ""
+			r.about, r.ended, r.draining = a, "", ""
 			return r
 		}
 	}

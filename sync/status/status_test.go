@@ -254,6 +254,13 @@ func TestLooksThatStop(t *testing.T) {
 	if v := d.Snapshot().Healthy; v.OK || !strings.Contains(v.Reasons[0], "no look at /out") {
 		t.Errorf("%+v", v)
 	}
+	r.Report(syncer.Draining{Plan: "step 7, 3 GiB to send"}) // the trainer has ended, or a notice came
+	if v := d.Snapshot(); !v.Healthy.OK || v.Runs[0].Draining != "step 7, 3 GiB to send" {
+		t.Errorf("%+v", v)
+	}
+	if d.Run(About{Run: "exp1", Root: "/out", StateDir: "/out.ckptsync"}); d.Snapshot().Healthy.OK {
+		t.Error("it is served anew, and looks stay out")
+	}
 	d.Drain() // then there are no looks, and it must not be killed for that
 	if v := d.Snapshot().Healthy; !v.OK {
 		t.Errorf("%+v", v)
