@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -47,6 +48,7 @@ type server struct {
 
 	mu      sync.Mutex
 	engines map[string]*syncer.Engine // those at work, by run
+	states  map[string]stateSeen      // by run
 }
 
 // openServer opens what the runs share.
@@ -57,7 +59,7 @@ func (a *app) openServer(ctx context.Context, cfg *config.Config, log *slog.Logg
 	}
 	return &server{
 		app: a, cfg: cfg, log: log, level: level, store: o,
-		gone: map[string]time.Time{}, said: map[config.Skipped]bool{}, engines: map[string]*syncer.Engine{},
+		gone: map[string]time.Time{}, said: map[config.Skipped]bool{}, states: map[string]stateSeen{}, engines: map[string]*syncer.Engine{},
 	}, nil
 }
 
@@ -120,12 +122,33 @@ func (s *server) look(ctx context.Context) {
 	s.several.Store(!s.ending && (open || len(s.cfg.Listed()) > 1))
 	var members []fleet.Member
 	for _, r := range slices.Concat(s.cfg.Listed(), s.discovered) {
-		m := fleet.Member{Name: r.Name, Place: cmp.Or(r.Place(), r.Root), Print: s.cfg.Print(r)}
+		m := fleet.Member{Name: r.Name, Place: cmp.Or(r.Place(), r.Root), Print: s.cfg.Print(r) + s.stateOf(r)}
 		t := &turn{server: s, serving: ctx, cfg: s.cfg, run: r, store: s.store}
 		m.Serve = t.serve
 		members = append(members, m)
 	}
 	s.fleet.Set(members, open)
+}
+
+// stateOf is another text once the state directory of a run has vanished and its
+// root has not: the root is a new one, and the run is to begin anew with it.
+func (s *server) stateOf(r config.Run) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := s.states[r.Name]
+	now, err := os.Stat(r.StateDir)
+	if st.dir != nil && (err != nil || !os.SameFile(st.dir, now)) && isThere(r.Root) {
+		st.dir = nil
+		st.lost++
+	}
+	s.states[r.Name] = st
+	return strconv.Itoa(st.lost)
+}
+
+// stateSeen is what was seen of a state directory.
+type stateSeen struct {
+	dir  fs.FileInfo // as the engine opened it; nil: not known
+	lost int         // how often it vanished
 }
 
 // absences is how many looks in a row a discovered root must be missing.
@@ -146,10 +169,11 @@ func (s *server) lingering(found config.Found) []config.Run {
 		if !ok || unsure {
 			since = time.Now()
 		}
-		if _, err := os.Stat(r.Root); !unsure && !errors.Is(err, fs.ErrNotExist) {
+		if !unsure && isThere(r.Root) {
 			continue // it is there, and counts no more
 		}
-		if !unsure && time.Since(since) >= absences*s.cfg.ScanInterval && s.idle(r.Name) {
+		over := time.Since(since) >= absences*s.cfg.ScanInterval && s.idle(r.Name) || !isThere(r.StateDir)
+		if !unsure && over {
 			s.log.Info("run is served no more: its directory is gone", "run", r.Name, "root", r.Root)
 			continue
 		}
@@ -222,12 +246,26 @@ func (t *turn) watch(ctx, now context.Context) error {
 		e.FollowTrainer(t.trainer)
 	}
 	t.log.Info("watching", "run", t.run.Name, "root", t.run.Root, "state_dir", t.run.StateDir)
-	err = e.Watch(ctx, now, t.cfg.Grace)
-	var root *syncer.RootError
-	if errors.As(err, &root) && t.serving.Err() == nil && e.Idle() {
-		return nil // its directory is gone, and it was told to end for that
+	now, halt := context.WithCancelCause(now)
+	defer halt(nil)
+	defer context.AfterFunc(ctx, func() {
+		if t.serving.Err() == nil && !isThere(t.run.Root) && e.Idle() {
+			halt(errGone)
+		}
+	})()
+	if err = e.Watch(ctx, now, t.cfg.Grace); errors.Is(err, errGone) {
+		return nil
 	}
 	return err
+}
+
+// errGone is the cause when a run ends because its directory is gone, and
+// nothing of it is left to commit.
+var errGone = errors.New("its directory is gone")
+
+func isThere(path string) bool {
+	_, err := os.Stat(path)
+	return !errors.Is(err, fs.ErrNotExist)
 }
 
 // atWork notes the run's engine, or that it has none.
@@ -239,6 +277,9 @@ func (t *turn) atWork(e *syncer.Engine) {
 		return
 	}
 	t.engines[t.run.Name] = e
+	st := t.states[t.run.Name]
+	st.dir, _ = os.Stat(t.run.StateDir) // nil if it cannot be known
+	t.states[t.run.Name] = st
 }
 
 // lastWords prints the latest resumable step of each run on standard output.
