@@ -22,7 +22,8 @@ import (
 //     it, so that those under way do.
 //   - A step that is still being written is waited for, and sent ahead: the
 //     trainer may be about to finish it in the same grace. If it is known to have
-//     ended (FollowTrainer), or if it writes no more, there is no use in that.
+//     ended (FollowTrainer), or has written nothing for half of the grace, there is
+//     no use in that.
 //   - If the trainer is followed and has not ended, it may yet begin a save: it is
 //     waited for until it has ended, or the deadline.
 //
@@ -409,7 +410,14 @@ func (e *Engine) awaitedLocked(l *life, now time.Time, floor int64) bool {
 	case l.stage == Settling, l.stage == Seen:
 		return now.Sub(since) < maxPatience*max(e.settleTime(l.verdict), time.Second)
 	case l.stage == Incomplete:
-		return e.end.trainer == nil && l.step.Number >= floor && now.Sub(l.since) < stillOpen
+		return e.end.trainer == nil && l.step.Number >= floor && now.Sub(l.since) < stillOpen && now.Sub(later(l.since, since)) < e.end.grace/2
 	}
 	return false
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
