@@ -3,9 +3,10 @@ package blob
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
+	"encoding/binary"
 	"errors"
 	"io"
-	"math/rand/v2"
 	"time"
 )
 
@@ -62,7 +63,9 @@ func createPause(n int, err error) time.Duration {
 	if errors.Is(err, ErrThrottled) {
 		d = time.Duration(n) * time.Second
 	}
-	return d/2 + rand.N(d)
+	var b [8]byte
+	rand.Read(b[:])                                                        // never fails; and a simulation can seed it
+	return d/2 + time.Duration(binary.LittleEndian.Uint64(b[:])%uint64(d)) //nolint:gosec // d is positive
 }
 
 // Create stores body under key if nothing is there, and settles every

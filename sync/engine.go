@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -41,6 +40,7 @@ type Engine struct {
 	// The publisher's alone.
 	attached  bool
 	rescues   bool             // commits under the attempt before, whatever start of the job that was of
+	single    bool             // which was of one node, however many there are now
 	revisions map[int64]int    // next free revision of this attempt, by step number
 	unmarked  map[int64]sealed // what was sealed and not committed yet, by step number
 	lender    *lender          // whose objects the next commit may name
@@ -242,38 +242,8 @@ func (e *Engine) judged(l *life) bool {
 			e.notice(l.step.Name, w)
 		}
 	}
-	if len(l.verdict.Reasons) > 0 && !(e.cfg.Nodes > 1 && l.verdict.Partial()) {
+	if len(l.verdict.Reasons) > 0 && !(e.several() && l.verdict.Partial()) {
 		e.enter(l, Incomplete, l.verdict.Reasons...)
-		return false
-	}
-	return true
-}
-
-// settled reports whether the evidence is as good and as old as it must be: at
-// once where a newer step proves that this one's save has ended, else after
-// the layout's quiet time, counted from when the present files were first
-// seen. A step without an optimizer waits all the same: it may be what a
-// deletion under way has left.
-func (e *Engine) settled(l *life, above []*life) bool {
-	if by := e.beingRemoved(l, above); by != "" {
-		e.enter(l, Incomplete, "its directory lost entries after "+by+" was whole: it is being removed, or half of it was")
-		return false
-	}
-	proven := slices.ContainsFunc(above, func(s *life) bool { return l.verdict.Succeeded(e.asSuccessor(s)) })
-	if proven && l.verdict.Resume != commit.ResumeWeights {
-		return true
-	}
-	if len(l.verdict.Voided) > 0 && !proven {
-		e.enter(l, Incomplete, voidedReason(l.verdict))
-		return false
-	}
-	if proven || l.verdict.Strength > layout.Weak {
-		e.mu.Lock()
-		l.proven = l.print
-		e.mu.Unlock()
-	}
-	if wait := e.settleTime(l.verdict) - e.cfg.now().Sub(l.since); wait > 0 && !e.saidWhole(l) {
-		e.enter(l, Settling, fmt.Sprintf("complete, and has to be quiet for %s", e.settleTime(l.verdict)))
 		return false
 	}
 	return true

@@ -424,6 +424,7 @@ func TestTouchedIsNoRevision(t *testing.T) {
 
 func TestEvidenceOlderThanWhatItVouchesForIsVoid(t *testing.T) {
 	w := newWorld(t)
+	w.restore(RestoreOptions{IfExists: true})
 	dir := w.step(100)
 	now := time.Now()
 	if err := os.Chtimes(filepath.Join(dir, "model.safetensors"), now, now); err != nil {
@@ -437,6 +438,26 @@ func TestEvidenceOlderThanWhatItVouchesForIsVoid(t *testing.T) {
 	w.step(200, layouttest.At(now.Add(time.Second)))
 	w.push()
 	w.wantCommits("100-a1-r0", "200-a1-r0")
+}
+
+// That a newer step came says nothing where nobody knows who wrote the two: a
+// trainer may have died while it saved the older one again, and another have begun
+// from the newer. A daemon that finds both on its disk, and was not told by a
+// restore what is its attempt's, leaves the older one alone.
+func TestVoidedStepOfAnUnknownTrainer(t *testing.T) {
+	w := newWorld(t)
+	dir := w.step(100)
+	now := time.Now()
+	if err := os.Chtimes(filepath.Join(dir, "model.safetensors"), now, now); err != nil {
+		t.Fatal(err)
+	}
+	w.step(200, layouttest.At(now.Add(time.Second)))
+	for range 2 {
+		if o := w.push()["checkpoint-100"]; o.Stage != Incomplete || !strings.Contains(o.Reasons[0], "nobody can tell") {
+			t.Fatalf("%+v", o)
+		}
+		w.wantCommits("200-a1-r0")
+	}
 }
 
 // at calls f once, at the nth time that the engine reaches the point.

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
 	"github.com/ckptsync/ckptsync/commit"
 	"github.com/ckptsync/ckptsync/sync/quorum"
@@ -61,8 +63,8 @@ func (e *Engine) finishVoted(ctx context.Context, v *commit.View, parts []commit
 			sealed[k.ID] = append(sealed[k.ID], k)
 		}
 	}
-	for id, keys := range sealed {
-		if len(silentNodes(keys, nodes)) > 0 {
+	for _, id := range slices.SortedFunc(maps.Keys(sealed), func(a, b commit.ID) int { return strings.Compare(a.String(), b.String()) }) {
+		if len(silentNodes(sealed[id], nodes)) > 0 {
 			continue
 		}
 		voters, err := e.store.Voters(ctx, id)

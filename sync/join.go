@@ -3,9 +3,10 @@ package syncer
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
+	"encoding/binary"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
@@ -298,12 +299,20 @@ func (e *Engine) awaitStart(ctx context.Context, o RestoreOptions, j *joined) (s
 			return e.withdraw(ctx, j, &JoinTimeoutError{Awaited: who, Join: e.cfg.Join, Wait: limit})
 		}
 		select {
-		case <-e.cfg.after(min(left, poll/2+rand.N(poll))):
+		case <-e.cfg.after(min(left, spread(poll))):
 			poll = min(maxJoinPoll, poll*3/2)
 		case <-ctx.Done():
 			return e.withdraw(ctx, j, context.Cause(ctx))
 		}
 	}
+}
+
+// spread is a pause around d, so that not all nodes ask at once. Its chance is
+// that of crypto/rand, so that a simulation can decide it.
+func spread(d time.Duration) time.Duration {
+	var b [8]byte
+	rand.Read(b[:])                                                        // never fails: the runtime ends the program instead
+	return d/2 + time.Duration(binary.LittleEndian.Uint64(b[:])%uint64(d)) //nolint:gosec // d is positive
 }
 
 // withdrawTime bounds what a node that is told to end still asks of the store.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -48,7 +49,7 @@ func (o *others) wait(now time.Time) time.Duration {
 // there is still nothing here, becomes a life with an empty part.
 func (e *Engine) meetOthers(ctx context.Context) error {
 	now := e.cfg.now()
-	if e.cfg.Nodes == 1 || now.Before(e.others.next) {
+	if !e.several() || now.Before(e.others.next) {
 		return nil
 	}
 	e.others.next = now.Add(othersEvery)
@@ -72,7 +73,8 @@ func (e *Engine) meetOthers(ctx context.Context) error {
 	}
 	heard := e.others.seen
 	e.others.seen, e.others.soon = map[int64]time.Time{}, false
-	for n, keys := range steps {
+	for _, n := range slices.Sorted(maps.Keys(steps)) {
+		keys := steps[n]
 		since, ok := heard[n]
 		if !ok {
 			since = now

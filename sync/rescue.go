@@ -29,8 +29,8 @@ func (e *Engine) rescue(ctx context.Context) error {
 			return err
 		}
 		patience = rescuePatience
-		e.rescues = true
-		defer func() { e.rescues = false }()
+		e.rescues, e.single = true, e.st != nil && e.st.nodes() == 1
+		defer func() { e.rescues, e.single = false, false }()
 	}
 	steps, err := e.find()
 	var root *RootError
@@ -72,6 +72,10 @@ func (e *Engine) rescue(ctx context.Context) error {
 	}
 	return nil
 }
+
+// several reports whether this node's files are a part of a step only: they are
+// the whole of one that was saved by a start of the job that had one node.
+func (e *Engine) several() bool { return e.cfg.Nodes > 1 && !e.single }
 
 // mayRescue reports whether this is a node of the attempt before, as which it can
 // commit, with the others, what they have saved.

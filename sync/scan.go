@@ -10,8 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
-	"time"
 
 	"github.com/ckptsync/ckptsync/sync/hold"
 	"github.com/ckptsync/ckptsync/sync/layout"
@@ -274,37 +272,6 @@ func (e *Engine) foreign(l *life) bool {
 // restore brought it, or it was found to be that commit byte for byte.
 func (e *Engine) isBase(l *life, st *state) bool {
 	return l.step.Number == st.Base.Step && l.is(st.Born[l.step.Name])
-}
-
-// settleTime is how long a step of this verdict has to be quiet.
-func (e *Engine) settleTime(v *layout.Verdict) time.Duration {
-	if e.cfg.Settle != nil {
-		return *e.cfg.Settle
-	}
-	if v == nil {
-		return layout.DefaultSettle
-	}
-	if e.cfg.Nodes > 1 && v.Partial() && len(v.Evidence) == 0 {
-		return layout.DefaultSettle // the node that has the evidence sees to it that it is good enough
-	}
-	return v.Settle
-}
-
-// asSuccessor is what the steps below need to know of this one.
-func (e *Engine) asSuccessor(l *life) *layout.Verdict {
-	e.mu.Lock()
-	t := l.tree // its publisher may replace it, and changes none
-	e.mu.Unlock()
-	if t == nil {
-		return nil
-	}
-	oldest, newest := t.Times()
-	return &layout.Verdict{Step: l.step, Files: t.Count(), Oldest: time.Unix(0, oldest), Newest: time.Unix(0, newest)}
-}
-
-func voidedReason(v *layout.Verdict) string {
-	return fmt.Sprintf("%s changed after %s, which vouches for it: being saved again, or was (waits for that, or for a newer step)",
-		strings.Join(v.Voided, ", "), strings.Join(v.Evidence, ", "))
 }
 
 // skipper matches what a verdict leaves out.

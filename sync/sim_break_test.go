@@ -24,6 +24,8 @@ type simBreakage struct {
 
 const simSeeds = 100
 
+const simJobSeeds = 60
+
 // simEnough is a number of seeds that find each of them.
 const simEnough = 150
 

@@ -23,10 +23,17 @@ func (w *sim) event() {
 		w.serve(calls[w.rng.IntN(len(calls))])
 		return
 	}
-	n := w.nodes[w.rng.IntN(len(w.nodes))]
+	n := w.nodes[w.rng.IntN(max(1, len(w.nodes)))]
+	if r := w.rng.IntN(100); w.joined && r >= 20 {
+		w.jobEvent(n, w.rng.IntN(100))
+		return
+	} else if w.joined {
+		w.pass()
+		return
+	}
 	switch r := w.rng.IntN(100); {
 	case r < 30:
-		time.Sleep([]time.Duration{time.Second, time.Second, time.Second, 3 * time.Second, 3 * time.Second, 10 * time.Second, time.Minute}[w.rng.IntN(7)])
+		w.pass()
 	case r < 70:
 		if n.trainer != nil && !n.paused {
 			for range 1 + w.rng.IntN(10) {
@@ -48,6 +55,11 @@ func (w *sim) event() {
 	}
 }
 
+// pass lets time pass.
+func (w *sim) pass() {
+	time.Sleep([]time.Duration{time.Second, time.Second, time.Second, 3 * time.Second, 3 * time.Second, 10 * time.Second, time.Minute}[w.rng.IntN(7)])
+}
+
 // what has ended.
 func (w *sim) settle() {
 	synctest.Wait()
@@ -59,13 +71,24 @@ func (w *sim) settle() {
 	}
 	for _, n := range w.nodes {
 		if p := n.proc; p != nil {
-			w.told(p)
+			if w.joined {
+				w.heard(p)
+			} else {
+				w.told(p)
+			}
 			if n.idle() {
 				w.say("%s ends, well: %v", p.name(), p.err == nil) // of several calls that end at once, any may be the error
-				w.ended(p)
+				if w.joined {
+					w.jobEnded(p)
+				} else {
+					w.ended(p)
+				}
 				n.proc = nil
 			}
 		}
+	}
+	if w.joined {
+		w.claimed()
 	}
 }
 

@@ -32,6 +32,9 @@ type simNode struct {
 	paused  bool // nothing of it gets through to the store, or back
 	cut     bool // the store cannot be reached
 	skew    time.Duration
+
+	job   *simJob // in a world of jobs: what it works for, and where
+	place int
 }
 
 func (n *simNode) dir() string {
@@ -49,6 +52,8 @@ type simProc struct {
 	stop  context.CancelFunc // as SIGTERM does
 	kill  context.CancelCauseFunc
 	ended chan struct{}
+	job   *simJob // in a world of jobs
+	place int
 
 	from     int   // the event at which it was started
 	rescue   int64 // a job: the newest step that was whole on the disk before, and its attempt
@@ -75,6 +80,10 @@ func (p *simProc) config() Config {
 		Layouts: []layout.Layout{w.layout}, ScanInterval: time.Minute, Concurrency: 16, EarlyUpload: w.early, KeepHolds: 1,
 		now: func() time.Time { return time.Now().Add(skew) }, after: p.after, sure: func(*os.File, int64, int64) bool { return true },
 		events: func() (*watch.Watcher, error) { return nil, nil }, hook: p.hook,
+	}
+	if j := p.job; j != nil {
+		cfg.Nodes, cfg.Node, cfg.Join = len(j.nodes), p.place, j.key
+		cfg.Settle, cfg.Concurrency = new(2*time.Second), 2
 	}
 	if w.retain {
 		cfg.Retention = &Retention{Policy: retain.Policy{KeepLast: 2, Aside: time.Minute}, Grace: time.Minute}
@@ -105,7 +114,7 @@ func (p *simProc) hook(point string) {
 // alone, or one pass.
 func (n *simNode) start(kind string, o RestoreOptions) {
 	w := n.w
-	p := &simProc{n: n, id: len(w.procs) + 1, kind: kind, ended: make(chan struct{}), from: w.at}
+	p := &simProc{n: n, id: len(w.procs) + 1, kind: kind, ended: make(chan struct{}), from: w.at, job: n.job, place: n.place}
 	w.procs = append(w.procs, p)
 	n.proc = p
 	if w.rng.IntN(20) > 0 {

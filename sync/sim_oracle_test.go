@@ -41,6 +41,7 @@ type simSave struct {
 	name  string
 	step  int64
 	job   int
+	save  int                 // its number
 	parts []map[string][]byte // by path below the root
 }
 
@@ -80,6 +81,7 @@ type simAttempt struct {
 		Attempt  int
 		Revision int
 	}
+	Join string
 }
 
 var (

@@ -119,6 +119,10 @@ func (w *sim) rest() {
 		w.land(true)
 		w.oracle.check()
 	}
+	if w.joined {
+		w.jobsRest()
+		return
+	}
 	for range 150 {
 		w.drain()
 		if w.failed != nil {

@@ -2,6 +2,10 @@
 
 package syncer
 
-const simSeeds = 15 // they take several times as long
+// They take several times as long.
+const (
+	simSeeds    = 15
+	simJobSeeds = 8
+)
 
 const raced = true

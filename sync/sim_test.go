@@ -32,6 +32,9 @@ import (
 
 const simEvents = 700 // of one seed, before everything comes to rest
 
+// events is how many there are of this seed.
+func (w *sim) events() int { return simEvents + 60*w.most }
+
 // sim is the world of one seed.
 type sim struct {
 	t      testing.TB
@@ -56,8 +59,12 @@ type sim struct {
 	marked              bool        // an operator had his word
 	jobOf               map[int]int // by attempt, as a restore told
 	log                 []string
-	failed              error
-	restores, kills     int
+
+	joined          bool      // a world of jobs of several nodes
+	most            int       // nodes of a job
+	started         []*simJob // one after another
+	failed          error
+	restores, kills int
 }
 
 func (w *sim) say(format string, args ...any) {
@@ -84,13 +91,13 @@ func (w *sim) must(err error) {
 }
 
 // simulate runs one seed in directory dir.
-func simulate(t *testing.T, seed uint64, dir string) *sim {
+func simulate(t *testing.T, seed uint64, dir string, joined bool) *sim {
 	cryptotest.SetGlobalRandom(t, seed)
-	w := &sim{t: t, seed: seed, jobOf: map[int]int{}, rng: rand.New(rand.NewPCG(seed, 5)), dir: dir}
+	w := &sim{t: t, seed: seed, joined: joined, jobOf: map[int]int{}, rng: rand.New(rand.NewPCG(seed, 5)), dir: dir}
 	synctest.Test(t, func(t *testing.T) {
 		w.t = t
 		w.begin()
-		for w.at = 1; w.at <= simEvents && w.failed == nil; w.at++ {
+		for w.at = 1; w.at <= w.events() && w.failed == nil; w.at++ {
 			w.event()
 			w.oracle.check()
 		}
@@ -119,6 +126,10 @@ func (w *sim) begin() {
 	w.layout = l
 	rates := []float64{0, 0, 0.02, 0.1}
 	w.failing, w.losing, w.lagging = rates[w.rng.IntN(4)], rates[w.rng.IntN(4)], rates[w.rng.IntN(4)]
+	if w.joined {
+		w.newJobs()
+		return
+	}
 	for range 1 + w.rng.IntN(3) {
 		w.node()
 	}
@@ -166,13 +177,18 @@ func simEnv(name string, otherwise int) int {
 }
 
 // TestSimulation runs many short seeds; with CKPTSYNC_SIM_SEED one, and shows it.
-func TestSimulation(t *testing.T) {
+func TestSimulation(t *testing.T) { simulateAll(t, "TestSimulation", false, simSeeds) }
+
+// TestJobsSimulation is the same for jobs of several nodes.
+func TestJobsSimulation(t *testing.T) { simulateAll(t, "TestJobsSimulation", true, simJobSeeds) }
+
+func simulateAll(t *testing.T, name string, joined bool, gate int) {
 	if s := os.Getenv("CKPTSYNC_SIM_SEED"); s != "" {
 		seed, err := strconv.ParseUint(s, 10, 64)
 		if err != nil {
 			t.Fatal(err)
 		}
-		w := simulate(t, seed, simTempDir(t))
+		w := simulate(t, seed, simTempDir(t), joined)
 		for _, line := range w.log {
 			t.Log(line)
 		}
@@ -181,18 +197,18 @@ func TestSimulation(t *testing.T) {
 		}
 		return
 	}
-	seeds := simEnv("CKPTSYNC_SIM_SEEDS", simSeeds) // in the gate
+	seeds := simEnv("CKPTSYNC_SIM_SEEDS", gate)
 	dir := simTempDir(t)
 	var restores, commits, kills, events int
 	first := uint64(simEnv("CKPTSYNC_SIM_FROM", 0))
 	for seed := first; seed < first+uint64(seeds); seed++ {
-		w := simulate(t, seed, filepath.Join(dir, fmt.Sprint(seed)))
+		w := simulate(t, seed, filepath.Join(dir, fmt.Sprint(seed)), joined)
 		restores, commits, kills, events = restores+w.restores, commits+len(w.oracle.matched), kills+w.kills, events+w.at
 		if w.failed != nil {
 			for _, line := range w.log[max(0, len(w.log)-60):] {
 				t.Log(line)
 			}
-			t.Fatalf("%v\nsee it again: CKPTSYNC_SIM_SEED=%d go test ./sync -run 'TestSimulation$' -v", w.failed, seed)
+			t.Fatalf("%v\nsee it again: CKPTSYNC_SIM_SEED=%d go test ./sync -run '%s$' -v", w.failed, seed, name)
 		}
 		os.RemoveAll(w.dir)
 	}
@@ -202,9 +218,10 @@ func TestSimulation(t *testing.T) {
 // TestSimulationIsDeterministic: a seed that fails would else not be seen again.
 func TestSimulationIsDeterministic(t *testing.T) {
 	dir := simTempDir(t)
-	for seed := range uint64(simEnv("CKPTSYNC_SIM_TWICE", 3)) {
-		a := simulate(t, seed, filepath.Join(dir, "a"+fmt.Sprint(seed)))
-		b := simulate(t, seed, filepath.Join(dir, "b"+fmt.Sprint(seed)))
+	for i := range uint64(simEnv("CKPTSYNC_SIM_TWICE", 4)) {
+		seed, joined := i/2, i%2 == 0
+		a := simulate(t, seed, filepath.Join(dir, "a"+fmt.Sprint(i)), joined)
+		b := simulate(t, seed, filepath.Join(dir, "b"+fmt.Sprint(i)), joined)
 		for i := range max(len(a.log), len(b.log)) {
 			if i >= len(a.log) || i >= len(b.log) || a.log[i] != b.log[i] {
 				t.Fatalf("seed %d:\n%s\nand\n%s", seed, strings.Join(a.log[max(0, i-10):min(i+3, len(a.log))], "\n"), strings.Join(b.log[max(0, i-2):min(i+3, len(b.log))], "\n"))
