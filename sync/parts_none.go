@@ -32,6 +32,7 @@ type others struct {
 	next  time.Time           // when to ask again
 	seen  map[int64]time.Time // when a step was first heard of, by number
 	floor int64               // no step up to this one is asked for: a newer one is committed
+	done  commit.ID           // the newest that was found committed
 	soon  bool                // one has to be quiet a little longer
 }
 
@@ -155,13 +156,16 @@ func (e *Engine) meetOther(ctx context.Context, keys []commit.PartKey) error {
 		parts = append(parts, quorum.Part{Revision: k.Revision, Node: k.Node, Claim: k.Claim})
 		newest.Revision = max(newest.Revision, k.Revision)
 	}
+	if newest == e.others.done {
+		return nil
+	}
 	if done, err := e.markedBy(ctx, newest); err != nil {
 		if _, dead := errors.AsType[*retiredError](err); dead {
 			return nil
 		}
 		return storeError(err)
 	} else if done != nil {
-		e.others.floor = max(e.others.floor, newest.Step)
+		e.others.done, e.others.floor = newest, max(e.others.floor, newest.Step-1) // a revision above may follow
 		return nil
 	}
 	if q, ok := e.lastOfMine(parts); ok {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/ckptsync/ckptsync/blob"
 	"github.com/ckptsync/ckptsync/commit"
@@ -89,8 +90,13 @@ func (e *Engine) takeUp(ctx context.Context, l *life, p *part, parts []quorum.Pa
 			p.sealed, p.mine = s, m
 		}
 		if m.Name == l.step.Name {
-			if id, err := e.sameAsSealed(ctx, l, p, s, m); id != nil || err != nil {
-				return id, err
+			id, err := e.sameAsSealed(ctx, l, p, s, m)
+			if err != nil {
+				return nil, err
+			}
+			above := slices.ContainsFunc(parts, func(o quorum.Part) bool { return o.Revision > q.Revision })
+			if id != nil && !above { // else it follows to the revision that another node has opened
+				return id, nil
 			}
 		}
 	}

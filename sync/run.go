@@ -296,12 +296,10 @@ func (e *Engine) untilTurn(waitFor func(*life) bool) time.Duration {
 // failed keeps a step whose publishing broke for a later try, whatever broke.
 func (e *Engine) failed(l *life, err error) {
 	e.mu.Lock()
-	told := l.stage == Failed
-	e.mu.Unlock()
-	if told {
+	if l.stage == Failed && l.retry.After(e.cfg.now()) { // it has its time already
+		e.mu.Unlock()
 		return
 	}
-	e.mu.Lock()
 	l.tries++
 	l.cause, l.retry = err, e.cfg.now().Add(backoff(l.tries))
 	e.mu.Unlock()

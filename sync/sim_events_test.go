@@ -77,6 +77,9 @@ func (w *sim) settle() {
 				w.told(p)
 			}
 			if n.idle() {
+				if os.Getenv("SIMERR") != "" {
+					w.say("%s: %v", p.name(), p.err)
+				}
 				w.say("%s ends, well: %v", p.name(), p.err == nil) // of several calls that end at once, any may be the error
 				if w.joined {
 					w.jobEnded(p)

@@ -114,6 +114,11 @@ func (t *simGroup) save(step int64) {
 		}
 		t.ops = append(t.ops, func() { write(i, files[i], true) })
 	}
+	if !t.over { // what another start has left there goes first
+		for _, h := range t.nodes {
+			w.must(os.RemoveAll(h.path(name)))
+		}
+	}
 	if t.over {
 		for _, i := range w.rng.Perm(n) {
 			write(i, files[i], false)
@@ -222,7 +227,7 @@ func (w *sim) checkBrought(p *simProc) {
 			want[path] = data
 		}
 	}
-	if len(save.parts) == len(p.job.nodes) {
+	if len(save.parts) == len(p.job.nodes) && len(simJSON[simMarker](o.v.marker(id)).Parts) == len(save.parts) {
 		for path, data := range save.parts[p.place] {
 			want[path] = data
 		}
@@ -235,6 +240,14 @@ func (w *sim) checkBrought(p *simProc) {
 			w.fail("%s has restored %v beside %s", p.name(), r.ID, s)
 		}
 	}
+}
+
+// marker is that of a commit, also of one that is retired by now.
+func (v *simView) marker(id simID) *simBody {
+	if b := v.markers[id]; b != nil {
+		return b
+	}
+	return &simBody{}
 }
 
 // jobEnded looks at how a process of a job of several nodes has come to its end.
@@ -259,7 +272,7 @@ func (w *sim) jobsRest() {
 		w.startJob()
 		j = w.job()
 	}
-	for range 400 {
+	for i := range 400 {
 		w.drain()
 		if w.failed != nil {
 			return
@@ -270,6 +283,9 @@ func (w *sim) jobsRest() {
 			}
 		}
 		switch t := j.trainer; {
+		case i == 200 && t != nil && t.waits == nil && len(t.ops) == 0 && t.whole[t.name] != nil: // a late file, on the last node
+			t.nodes[t.writers()-1].write(filepath.Join(t.name, "notes.txt"), []byte("the last word"))
+			t.finished()
 		case t == nil || len(t.ops) == 0 && t.waits == nil && t.name != "" && t.whole[t.name] != nil:
 		case len(t.ops) > 0:
 			t.act() // it ends what it has begun
@@ -285,9 +301,15 @@ func (w *sim) jobsRest() {
 // whichever hosts it is by now.
 func (w *sim) jobsLive() {
 	j := w.job()
+	if j.trainer == nil && w.marked {
+		return // what an operator has excluded may be all that there was
+	}
 	if j.trainer == nil {
 		w.fail("job %d does not begin: told %d of %d", j.num, len(j.told), len(j.nodes))
 		return
+	}
+	if j.waits != nil {
+		w.fail("job %d: who has taken the place of node %d has not claimed it", j.num, j.waits.place)
 	}
 	t := j.trainer
 	s := t.whole[t.name]

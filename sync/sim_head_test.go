@@ -169,3 +169,20 @@ func (o *simOracle) headsSince(event int) []simHead {
 	}
 	return o.heads[max(i, 0):]
 }
+
+// succession: once a job that a restore began has committed, no job that had begun
+// before that restore has the head.
+func (o *simOracle) succession(head simID) {
+	was := o.matched[head]
+	if a := o.v.attempts[head.attempt]; was == nil || o.w.joined || o.w.marked || a == nil || !a.Declared {
+		return // an undeclared one ranks with what it found on its disk, whoever saved the rest of that
+	}
+	for id, s := range o.matched {
+		if s == nil || o.v.markers[id] == nil || o.v.tombs[id] || s.job <= was.job || o.w.from[s.job] <= o.w.began[was.job] {
+			continue
+		}
+		if a := o.v.attempts[id.attempt]; a != nil && a.Declared && (a.Base == nil || id.step > a.Base.Step) {
+			o.w.fail("the head is %s, saved by job %d, and job %d, which began after it, has committed %s", head.id(), was.job, s.job, id.id())
+		}
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"github.com/ckptsync/ckptsync/blob"
 	"github.com/ckptsync/ckptsync/sync/layout"
 	"github.com/ckptsync/ckptsync/sync/retain"
+	"github.com/ckptsync/ckptsync/sync/tree"
 	"github.com/ckptsync/ckptsync/sync/watch"
 )
 
@@ -80,6 +81,15 @@ func (p *simProc) config() Config {
 		Layouts: []layout.Layout{w.layout}, ScanInterval: time.Minute, Concurrency: 16, EarlyUpload: w.early, KeepHolds: 1,
 		now: func() time.Time { return time.Now().Add(skew) }, after: p.after, sure: func(*os.File, int64, int64) bool { return true },
 		events: func() (*watch.Watcher, error) { return nil, nil }, hook: p.hook,
+	}
+	if w.minute && p.job == nil { // things may happen while a step is looked at, too
+		cfg.capture = func(root, name string, skip func(string) bool) (*tree.Tree, error) {
+			t, err := tree.Capture(root, name, skip)
+			if err == nil {
+				p.hook("looked")
+			}
+			return t, err
+		}
 	}
 	if j := p.job; j != nil {
 		cfg.Nodes, cfg.Node, cfg.Join = len(j.nodes), p.place, j.key

@@ -113,6 +113,9 @@ func (o *simOracle) check() {
 	}
 	o.ranks()
 	o.head()
+	if n := len(o.heads); n > 0 && o.heads[n-1].ok {
+		o.succession(o.heads[n-1].id)
+	}
 }
 
 // read takes up the objects that are new, and sees that none that must never
@@ -266,9 +269,15 @@ func (o *simOracle) files(id simID, manifest *simBody) (map[string][]byte, strin
 	return out, m.Name
 }
 
+// some are the parts in which there is something.
+func some(parts []map[string][]byte) []map[string][]byte {
+	return slices.DeleteFunc(slices.Clone(parts), func(p map[string][]byte) bool { return len(p) == 0 })
+}
+
 func (o *simOracle) match(name string, parts []map[string][]byte) *simSave {
+	parts = some(parts)
 	for _, s := range o.saves[name] {
-		if len(s.parts) == len(parts) && slices.EqualFunc(s.parts, parts, func(a, b map[string][]byte) bool { return maps.EqualFunc(a, b, bytes.Equal) }) {
+		if slices.EqualFunc(some(s.parts), parts, func(a, b map[string][]byte) bool { return maps.EqualFunc(a, b, bytes.Equal) }) {
 			return s
 		}
 	}

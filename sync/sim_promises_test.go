@@ -46,10 +46,13 @@ func (w *sim) told(p *simProc) {
 	w.restores++
 	w.say("%s has restored %v, nothing %v, attempt %d", p.name(), r.ID, r.Nothing, r.Attempt)
 	w.jobs++
-	if w.jobOf[r.Attempt] != 0 {
-		w.fail("%s goes on under attempt %d, as another job does", p.name(), r.Attempt)
+	if r.Attempt > 0 { // 0: F_BIRTH is broken, and what comes of it is to be seen
+		if w.jobOf[r.Attempt] != 0 {
+			w.fail("%s goes on under attempt %d, as another job does", p.name(), r.Attempt)
+		}
+		w.jobOf[r.Attempt] = w.jobs
 	}
-	w.jobOf[r.Attempt] = w.jobs
+	w.from[w.jobs], w.began[w.jobs] = p.from, w.at
 	if p.rescue > r.ID.Step && !r.Nothing && r.options.Step == nil && w.oracle.v.rank(r.ID.Attempt) <= p.rescuer && !w.marked {
 		w.fail("%s has restored %v, and step %d was whole on this disk", p.name(), r.ID, p.rescue)
 	}
@@ -142,7 +145,10 @@ func (w *sim) rest() {
 
 // drain serves all that waits.
 func (w *sim) drain() {
-	for w.failed == nil {
+	for began := w.at; w.failed == nil; {
+		if w.at > began+20_000 {
+			w.fail("calls follow each other without an end, and no time passes")
+		}
 		w.settle()
 		calls := w.eligible()
 		if len(calls) == 0 {

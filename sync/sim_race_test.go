@@ -4,8 +4,8 @@ package syncer
 
 // They take several times as long.
 const (
-	simSeeds    = 15
-	simJobSeeds = 8
+	simSeeds    = 12
+	simJobSeeds = 3
 )
 
 const raced = true

@@ -47,7 +47,7 @@ type sim struct {
 	broken string // the rule that is broken on purpose, if any
 
 	// What this seed is like.
-	early, retain            bool
+	early, retain, minute    bool
 	keep                     int      // steps that a trainer keeps
 	files                    []string // of a step, but for its evidence
 	failing, losing, lagging float64  // how often a call fails, loses its answer, lands late
@@ -58,6 +58,7 @@ type sim struct {
 	jobs, saves, writes int
 	marked              bool        // an operator had his word
 	jobOf               map[int]int // by attempt, as a restore told
+	from, began         map[int]int // by job: the events at which its restore began, and told
 	log                 []string
 
 	joined          bool      // a world of jobs of several nodes
@@ -93,7 +94,7 @@ func (w *sim) must(err error) {
 // simulate runs one seed in directory dir.
 func simulate(t *testing.T, seed uint64, dir string, joined bool) *sim {
 	cryptotest.SetGlobalRandom(t, seed)
-	w := &sim{t: t, seed: seed, joined: joined, jobOf: map[int]int{}, rng: rand.New(rand.NewPCG(seed, 5)), dir: dir}
+	w := &sim{t: t, seed: seed, joined: joined, jobOf: map[int]int{}, from: map[int]int{}, began: map[int]int{}, rng: rand.New(rand.NewPCG(seed, 5)), dir: dir}
 	synctest.Test(t, func(t *testing.T) {
 		w.t = t
 		w.begin()
@@ -113,6 +114,7 @@ func simulate(t *testing.T, seed uint64, dir string, joined bool) *sim {
 
 func (w *sim) begin() {
 	w.early, w.retain, w.keep = w.rng.IntN(3) == 0, w.rng.IntN(2) == 0, 1+w.rng.IntN(3)
+	w.minute = w.rng.IntN(5) == 0
 	w.files = []string{"a.bin", "b.bin", "c.bin"}
 	if !w.early && w.rng.IntN(4) == 0 {
 		for i := range 8 {

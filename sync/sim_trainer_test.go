@@ -86,6 +86,9 @@ func (t *simTrainer) save(step int64) {
 		t.op(func() { t.n.remove(filepath.Join(to, simDone)) })
 	}
 	files := slices.Clone(w.files)
+	if w.rng.IntN(3) == 0 {
+		files = append(files, "x.bin") // which this save alone may have
+	}
 	w.rng.Shuffle(len(files), func(i, j int) { files[i], files[j] = files[j], files[i] })
 	for _, f := range files {
 		data, p := t.content(f, step, save), filepath.Join(to, f)
