@@ -379,6 +379,9 @@ func (e *Engine) drained() bool {
 	if d == nil || !d.seen || e.end.trainer != nil && !d.sawGone {
 		return false
 	}
+	if p, _ := e.planLocked(); len(p.now) > 0 {
+		return false // it became complete since the publisher asked
+	}
 	floor := e.newestCommittedLocked()
 	for _, l := range e.lives {
 		if l.hold != nil {
