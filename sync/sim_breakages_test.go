@@ -62,4 +62,13 @@ var simBreakages = []simBreakage{
 		}
 `},
 	{"F_ANY", true, 0, "sync/quorum/quorum.go", "	changed := last.Content != me.Content ||", `	changed := last.Content != me.Content && !(broken("F_ANY") && last.Core == me.Core) ||`},
+	{"F_RECLAIM", true, 34, "sync/nodes.go", "	e.cfg.hook(\"claimed\")\n\tborn, err := e.born(func(s layout.Step) bool { return a.Base", `	if broken("F_RECLAIM") && c.Claim > 0 {
+		return &SupersededError{Attempt: a.Attempt, Node: c.Node, Newest: c.Claim}
+	}
+	born, err := e.born(func(s layout.Step) bool { return a.Base`},
+	{"F_EARLY", true, 72, "sync/parts_none.go", "	if !e.attached && e.attempt() == nil {\n", `	if broken("F_EARLY") && !e.attached && e.attempt() == nil {
+		return false, nil
+	}
+	if !e.attached && e.attempt() == nil {
+`},
 }
