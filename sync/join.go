@@ -164,11 +164,15 @@ func (e *Engine) join(ctx context.Context, o RestoreOptions) (joined, error) {
 		}
 		return true, cmp.Or(e.sameCount(a), sameWish(o, a))
 	}
-	a, found, err := e.store.JoinAttempt(ctx, e.cfg.Join, open, func(v *commit.View, _ int) (commit.Attempt, error) {
+	draw := func(v *commit.View, _ int) (commit.Attempt, error) {
 		base, skipped, err := e.chooseBase(ctx, o, v)
 		j.skipped = skipped
 		return commit.Attempt{Declared: true, Base: base, Fresh: o.Fresh, Nodes: e.cfg.Nodes, Host: e.cfg.Host, Created: commit.At(e.cfg.now())}, err
-	})
+	}
+	a, found, err := e.store.JoinAttempt(ctx, e.cfg.Join, open, draw)
+	for i := 1; i < maxVoid && errors.Is(err, restore.ErrOvertaken); i++ { // what was best is retired by now
+		a, found, err = e.store.JoinAttempt(ctx, e.cfg.Join, open, draw)
+	}
 	if err != nil {
 		return j, storeError(err)
 	}

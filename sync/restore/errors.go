@@ -24,8 +24,9 @@ var (
 )
 
 // ErrOvertaken: since the listing from which a commit was chosen, another
-// restore has declared its attempt. What is best may be another commit now.
-var ErrOvertaken = errors.New("another restore of this run was quicker")
+// restore has declared its attempt, or that commit was retired. What is best may
+// be another commit now.
+var ErrOvertaken = errors.New("the run has changed since it was listed")
 
 // ErrGone: the commit was retired, perhaps just now. It says nothing about
 // damage.

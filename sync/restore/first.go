@@ -9,7 +9,8 @@ import (
 
 // First returns the commit that [Newest] would restore first, of the run as v
 // shows it, and what it would pass over before that. It reads the commit's
-// marker and manifests and none of its data. The errors are those of Newest.
+// marker and manifests and none of its data. The errors are those of Newest, and
+// ErrOvertaken if the run has changed since v was listed.
 //
 // Whoever draws an attempt's number calls it with the listing that the number
 // is from (protocol R7).

@@ -92,9 +92,17 @@ func Newest(ctx context.Context, o Options, p Policy) (Result, error) {
 	if err := o.complete(); err != nil {
 		return Result{}, err
 	}
+	var gone []Skipped
 	for range maxOvertaken {
-		if res, err := newest(ctx, o, p); !errors.Is(err, ErrOvertaken) {
+		res, err := newest(ctx, o, p)
+		if !errors.Is(err, ErrOvertaken) {
+			res.Skipped = append(gone, res.Skipped...)
 			return res, err
+		}
+		for _, s := range res.Skipped {
+			if errors.Is(s.Err, ErrGone) {
+				gone = append(gone, s)
+			}
 		}
 	}
 	return Result{}, &OutcomeError{Outcome: ErrCannotTell, Err: ErrOvertaken}
@@ -355,8 +363,7 @@ func (w *walk) failed(ctx context.Context, o *Options, res Result, err error) (R
 	case errors.Is(err, ErrCannotTell):
 		return res, true, &OutcomeError{Outcome: ErrCannotTell, Skipped: w.skipped, Err: err}
 	case errors.Is(err, ErrGone):
-		w.skip(o.ID, "went away meanwhile: "+err.Error(), err)
-		return res, false, nil // not a fallback: it is no commit any more
+		return w.gone(ctx, o, res, err)
 	case errors.Is(err, commit.ErrFormat):
 		w.skip(o.ID, "written by a newer ckptsync", err)
 		return w.unusable()
@@ -380,6 +387,20 @@ func (w *walk) failed(ctx context.Context, o *Options, res Result, err error) (R
 		return w.unusable()
 	}
 	return res, false, nil
+}
+
+// gone goes on without a commit that was retired since it was listed. That is no
+// fallback: there may be newer ones by now, so the choice is made anew.
+func (w *walk) gone(ctx context.Context, o *Options, res Result, why error) (Result, bool, error) {
+	w.skip(o.ID, "went away meanwhile: "+why.Error(), why)
+	v, err := o.Store.View(ctx)
+	switch {
+	case err != nil:
+		return res, true, &OutcomeError{Outcome: ErrCannotTell, Skipped: w.skipped, Err: err}
+	case slices.ContainsFunc(v.Commits, func(c commit.Commit) bool { return c.ID == o.ID }):
+		return res, false, nil // listed, and not there: to ask again changes nothing
+	}
+	return res, true, ErrOvertaken
 }
 
 func (w *walk) unusable() (Result, bool, error) {

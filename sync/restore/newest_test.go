@@ -267,6 +267,35 @@ func TestRetiredWhileItIsRead(t *testing.T) {
 	}
 }
 
+// What is best is looked up anew then: by now there may be something newer than
+// all that was listed, and what was listed may be gone altogether.
+func TestNewerCommitsThanWereListed(t *testing.T) {
+	f := standard(t)
+	done := false
+	f.faulty.Before = func(c blobtest.Call) error {
+		if c.Op != blobtest.OpOpen || !strings.HasSuffix(c.Key, "checkpoint-260/w") {
+			return nil
+		}
+		if !done {
+			done = true
+			for _, id := range []commit.ID{at(260, 2), at(250, 2)} {
+				if err := f.store.PutTomb(t.Context(), &commit.Tomb{ID: id}); err != nil {
+					t.Error(err)
+				}
+			}
+			f.small(at(280, 2), commit.ResumeExact)
+		}
+		return blob.Errorf(blob.ErrNotExist, c.Op, c.Key, "gone")
+	}
+	res, err := Newest(t.Context(), f.options(commit.ID{}), Policy{})
+	if err != nil || res.ID != at(280, 2) {
+		t.Errorf("restored %v, %v", res.ID, err)
+	}
+	if len(res.Skipped) != 1 || res.Skipped[0].ID != at(260, 2) || !errors.Is(res.Skipped[0].Err, ErrGone) {
+		t.Errorf("skipped %v", res.Skipped)
+	}
+}
+
 func TestMarkedDamagedButWhole(t *testing.T) {
 	f := standard(t)
 	f.mark(at(300, 1), commit.Damaged)
