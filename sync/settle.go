@@ -82,11 +82,11 @@ func (e *Engine) asSuccessor(l *life) *layout.Verdict {
 }
 
 func voidedReason(v *layout.Verdict) string {
-	return fmt.Sprintf("%s changed after %s, which vouches for it: being saved again, or was (waits for that, or for a newer step)",
+	return fmt.Sprintf("%s changed after %s, which vouches for it: being saved again, or was (waits for that, or for a newer step; push --copied, if the tree was copied without its times)",
 		strings.Join(v.Voided, ", "), strings.Join(v.Evidence, ", "))
 }
 
 func unknownReason(v *layout.Verdict) string {
-	return fmt.Sprintf("%s changed after %s, which vouches for it, before this daemon began: it is not committed, since nobody can tell whether that save came to its end",
+	return fmt.Sprintf("%s changed after %s, which vouches for it, before this daemon began: it is not committed, since nobody can tell whether that save came to its end (push --copied, if the tree was copied without its times)",
 		strings.Join(v.Voided, ", "), strings.Join(v.Evidence, ", "))
 }

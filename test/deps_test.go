@@ -39,14 +39,14 @@ type layer struct {
 var layers = []layer{
 	{"cmd", []string{
 		"github.com/spf13/", "go.yaml.in/yaml/v3", "github.com/vbauerster/mpb/v8", "github.com/dustin/go-humanize",
-		"github.com/mattn/go-runewidth", "github.com/prometheus/", "golang.org/x/",
+		"github.com/mattn/go-runewidth", "github.com/prometheus/", "github.com/cenkalti/backoff/v4", "github.com/gofrs/flock", "golang.org/x/",
 	}},
 	{"sync", []string{
 		"github.com/fsnotify/fsnotify", "github.com/gofrs/flock", "github.com/zeebo/blake3", "github.com/klauspost/compress/zstd", "github.com/dustin/go-humanize",
 		"github.com/cenkalti/backoff/v4",
 		"github.com/prometheus/client_golang/", "golang.org/x/sync/", "golang.org/x/sys/", "golang.org/x/time/",
 	}},
-	{"commit", []string{"github.com/zeebo/blake3", "golang.org/x/sync/"}},
+	{"commit", []string{"github.com/zeebo/blake3", "aead.dev/minisign", "golang.org/x/sync/"}},
 	{"blob", []string{
 		"github.com/cenkalti/backoff/v4", "github.com/gofrs/flock", "golang.org/x/sync/", "golang.org/x/sys/", "golang.org/x/time/",
 		"github.com/prometheus/client_golang/",

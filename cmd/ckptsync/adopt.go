@@ -154,12 +154,10 @@ func (a *app) adopt(cmd *cobra.Command, url, work string, yes bool) (out *adoptJ
 		return nil, err
 	}
 	run.Settle, es.copied = new(time.Duration), true
-	e, err := newEngine(cfg, run, es)
-	if err != nil {
+	if err := es.open(cfg, run); err != nil {
 		return nil, err
 	}
-	es.list, es.runs = append(es.list, e), append(es.runs, run)
-	return ad.out, ad.commit(ctx, e, run.Root)
+	return ad.out, ad.commit(ctx, es.list[0], run.Root)
 }
 
 // sort says of each step what is to become of it.

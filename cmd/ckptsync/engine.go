@@ -60,14 +60,21 @@ func (a *app) openEngines(ctx context.Context, cfg *config.Config, runs []config
 		signer: signer, trust: trust, hooks: hooks,
 	}
 	for _, r := range runs {
-		e, err := newEngine(cfg, r, es)
-		if err != nil {
+		if err := es.open(cfg, r); err != nil {
 			es.close()
 			return nil, err
 		}
-		es.list, es.runs = append(es.list, e), append(es.runs, r)
 	}
 	return es, nil
+}
+
+// open opens one more engine.
+func (es *engines) open(cfg *config.Config, r config.Run) error {
+	e, err := newEngine(cfg, r, es)
+	if err == nil {
+		es.list, es.runs = append(es.list, e), append(es.runs, r)
+	}
+	return err
 }
 
 // node says which node of its job this is, and logs where that is from.

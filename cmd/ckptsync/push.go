@@ -42,11 +42,16 @@ func (a *app) pushCmd() *cobra.Command {
 		Short: "Upload and commit every complete step under the root, once",
 		Long: `Make one pass over the root: upload and commit every complete step, wait for
 those that have to be quiet a moment longer, and end. Status 6 says that a
-complete step could not be committed.`,
+complete step could not be committed.
+
+A file that is newer than the one that vouches for its step may be of a save that
+never ended, so such a step is not committed. In a tree that was copied without its
+times all files look like that: --copied has their order not count.`,
 		GroupID: "sync",
 		Args:    cobra.NoArgs,
 	}
 	asJSON := addJSON(cmd)
+	copied := cmd.Flags().Bool("copied", false, "the tree was copied: the times of its files do not tell in which order they were written")
 	withSettings(cmd, "settle")
 	withSettings(cmd, transferSettings(true)...)
 	withSettings(cmd, nodeSettings()...)
@@ -60,11 +65,15 @@ complete step could not be committed.`,
 			return err
 		}
 		beNice(cfg, log)
-		es, err := a.openEngines(cmd.Context(), cfg, []config.Run{run}, log)
+		es, err := a.openEngines(cmd.Context(), cfg, nil, log)
 		if err != nil {
 			return err
 		}
 		defer es.close()
+		es.copied = *copied
+		if err := es.open(cfg, run); err != nil {
+			return err
+		}
 		outcomes, err := es.list[0].Push(cmd.Context())
 		es.bars.Close()
 		out, failed := sortOutcomes(outcomes)

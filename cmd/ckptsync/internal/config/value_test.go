@@ -27,7 +27,7 @@ func TestParseSize(t *testing.T) {
 
 func TestParseFree(t *testing.T) {
 	for in, want := range map[string]Free{
-		"15%": {Percent: 15}, " 2.5 % ": {Percent: 2.5}, "200GiB": {Size: 200 << 30},
+		"15%": {Percent: 15}, "2.5 %": {Percent: 2.5}, "200GiB": {Size: 200 << 30},
 		"0%": {}, "100%": {}, "-3%": {}, "%": {}, "": {}, "x%": {}, "NaN%": {},
 	} {
 		got, err := ParseFree(in)
