@@ -6,7 +6,62 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 )
+
+// drained reports whether there is nothing more to do or to wait for.
+func (e *Engine) drained() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	d, now := e.end.drain, e.cfg.now()
+	if d == nil || !d.seen || e.end.trainer != nil && !d.sawGone {
+		return false
+	}
+	if p, _ := e.planLocked(); len(p.now) > 0 {
+		return false // it became complete since the publisher asked
+	}
+	floor := e.newestCommittedLocked()
+	for _, l := range e.lives {
+		if l.hold != nil {
+			floor = max(floor, l.step.Number)
+		}
+	}
+	for _, l := range e.lives {
+		if e.awaitedLocked(l, now, floor) {
+			return false
+		}
+	}
+	return true
+}
+
+// awaitedLocked reports whether a step that cannot be published now may be soon.
+func (e *Engine) awaitedLocked(l *life, now time.Time, floor int64) bool {
+	d := e.end.drain
+	since, ok := d.since[l]
+	if !ok {
+		since, d.since[l] = now, now
+	}
+	switch {
+	case d.tried[l] >= maxChanges:
+		return false
+	case l.waits && l.hold != nil:
+		return now.Sub(since) < maxJointPatience
+	case l.hold != nil:
+		return false // it was put off
+	case l.stage == Settling, l.stage == Seen:
+		return now.Sub(since) < maxPatience*max(e.settleTime(l.verdict), time.Second)
+	case l.stage == Incomplete:
+		return e.end.trainer == nil && l.step.Number >= floor && now.Sub(l.since) < stillOpen && now.Sub(later(l.since, since)) < e.end.grace/2
+	}
+	return false
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
 
 // leftBehind is the error of a drain that is over: which complete step was not
 // committed, or why that cannot be told.

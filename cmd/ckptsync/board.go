@@ -68,14 +68,14 @@ func (b *board) with(rs syncer.Reporters, r config.Run, es *engines) syncer.Repo
 	return append(rs, b.state.Run(state.About{Run: r.Name, Root: r.Root, StateDir: r.StateDir, Node: es.node.Node, Nodes: es.node.Nodes}))
 }
 
-// offer lets the status command of this host ask about a run, once this process
-// has the lock of its state directory; leave takes that back, before it lets the
+// offer lets the status command of this host ask about a run, and its trainer say
+// what is whole, once this process has the lock of its state directory; leave takes that back, before it lets the
 // lock go. That nobody can ask is no reason not to sync.
-func (b *board) offer(ctx context.Context, a *app, r config.Run) (leave func()) {
+func (b *board) offer(ctx context.Context, a *app, r config.Run, e *syncer.Engine) (leave func()) {
 	if b == nil {
 		return func() {}
 	}
-	leave, err := b.server.Offer(ctx, statusd.Local{StateDir: r.StateDir, Root: r.Root, Getenv: a.getenv, Command: b.command})
+	leave, err := b.server.Offer(ctx, statusd.Local{StateDir: r.StateDir, Root: r.Root, Getenv: a.getenv, Command: b.command, Words: e})
 	if err != nil {
 		b.log.Warn("the status command cannot ask", "run", r.Name, "err", err)
 	}

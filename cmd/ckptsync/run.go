@@ -170,7 +170,7 @@ func (t *training) restore(ctx context.Context, o syncer.RestoreOptions) (syncer
 		t.es = nil
 		return syncer.Restored{}, err
 	}
-	t.leave = t.board.offer(ctx, t.app, t.run)
+	t.leave = t.board.offer(ctx, t.app, t.run, t.es.list[0])
 	o.Progress, o.Direct, o.JoinTimeout, o.CrashLoop = restoreProgress(t.es.bars), t.cfg.Direct, t.cfg.JoinTimeout, t.cfg.CrashLoop
 	res, err := t.es.list[0].Restore(ctx, o)
 	t.es.bars.Close()
@@ -187,7 +187,7 @@ func (t *training) watch(ctx, now context.Context, child *supervise.Child) error
 		es, err := t.openEngines(now, t.cfg, []config.Run{t.run}, t.log)
 		if err == nil {
 			t.es = es
-			t.leave = t.board.offer(now, t.app, t.run)
+			t.leave = t.board.offer(now, t.app, t.run, es.list[0])
 			break
 		}
 		select {

@@ -234,7 +234,7 @@ func (t *turn) watch(ctx, now context.Context) error {
 		return err
 	}
 	t.atWork(e)
-	leave := t.board.offer(ctx, t.app, t.run)
+	leave := t.board.offer(ctx, t.app, t.run, e)
 	defer func() {
 		leave()
 		t.atWork(nil)

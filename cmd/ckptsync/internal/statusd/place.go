@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -49,6 +50,7 @@ type Local struct {
 	Root     string // that is watched: no socket is made there
 	Getenv   func(string) string
 	Command  string
+	Words    Listener // for what a trainer says there; nil: nobody listens
 }
 
 // Offer serves this host's status command: on a socket in the state directory,
@@ -68,7 +70,7 @@ func (s *Server) Offer(ctx context.Context, o Local) (leave func(), err error) {
 			continue
 		}
 		p.Socket = path
-		end = s.serve(l, func() { s.remove(path) })
+		end = s.own(o.Words, l, func() { s.remove(path) })
 		break
 	}
 	switch {
@@ -88,6 +90,23 @@ func (s *Server) Offer(ctx context.Context, o Local) (leave func(), err error) {
 		}
 	})
 	return leave, err
+}
+
+// own serves a socket on which somebody may be told something.
+func (s *Server) own(words Listener, l net.Listener, then func()) (end func()) {
+	if words == nil {
+		return s.serve(s.http, l, then)
+	}
+	srv := server(withWords(s.http.Handler, words), s.log)
+	stop := s.serve(srv, l, then)
+	return func() {
+		ctx, cancel := context.WithTimeout(context.Background(), stopTime)
+		defer cancel()
+		if err := srv.Shutdown(ctx); err != nil {
+			srv.Close()
+		}
+		stop()
+	}
 }
 
 // beat gives signs of life until stop is called.

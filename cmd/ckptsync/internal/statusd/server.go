@@ -7,7 +7,8 @@
 //	/readyz       503 with the reason once the store has failed for too long
 //	/status       JSON; to a browser, and as /status.html, a page
 //
-// Everything can only be read.
+// Everything can only be read, but for what a trainer may say on the socket of
+// its state directory (Listener).
 package statusd
 
 import (
@@ -42,15 +43,19 @@ type Server struct {
 // New returns a server that nobody can reach yet. log is told of what goes wrong
 // later.
 func New(d *status.Daemon, log *slog.Logger) *Server {
-	return &Server{log: log, http: &http.Server{
-		Handler:           handler(d),
+	return &Server{log: log, http: server(handler(d), log)}
+}
+
+func server(h http.Handler, log *slog.Logger) *http.Server {
+	return &http.Server{
+		Handler:           h,
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,
 		WriteTimeout:      30 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    16 << 10,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
-	}}
+	}
 }
 
 // unixScheme begins an address that is a socket's path.
@@ -64,7 +69,7 @@ func (s *Server) Listen(ctx context.Context, addr string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		s.atClose(s.serve(l, func() { s.remove(path) }))
+		s.atClose(s.serve(s.http, l, func() { s.remove(path) }))
 		return addr, nil
 	}
 	var lc net.ListenConfig
@@ -79,7 +84,7 @@ func (s *Server) Listen(ctx context.Context, addr string) (string, error) {
 	case err != nil:
 		return "", fmt.Errorf("listen: %w", err)
 	}
-	s.atClose(s.serve(l, func() {}))
+	s.atClose(s.serve(s.http, l, func() {}))
 	return l.Addr().String(), nil
 }
 
@@ -91,11 +96,11 @@ func (s *Server) remove(path string) {
 }
 
 // serve answers on l until end is called, or Close. then is called after that.
-func (s *Server) serve(l net.Listener, then func()) (end func()) {
+func (s *Server) serve(srv *http.Server, l net.Listener, then func()) (end func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if err := s.http.Serve(l); !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
+		if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
 			s.log.Warn("the status server has ended", "address", l.Addr().String(), "err", err)
 		}
 	}()
