@@ -190,6 +190,35 @@ func TestNodesReplacedHost(t *testing.T) {
 	c.nodes[0].wantCommits("100-a1-r0", "200-a1-r0")
 }
 
+// What a host had sealed before its place was taken counts no more, though it is
+// there, and the host lives and would vote for it.
+func TestNodesSealOfAReplacedHost(t *testing.T) {
+	c := newCluster(t, 2)
+	c.save(100, 1)
+	store, id := c.nodes[0].store(), commit.ID{Step: 100, Attempt: 1}
+	sealed := func() int {
+		parts, err := store.Parts(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(parts)
+	}
+	for range 60 {
+		if sealed() < 2 {
+			c.look()
+		}
+	}
+	if voters, err := store.Voters(t.Context(), id); err != nil || len(voters) > 0 || sealed() < 2 {
+		t.Fatalf("%d parts, votes of %v, %v", sealed(), voters, err)
+	}
+	if _, err := store.DrawClaim(t.Context(), c.attempt.Attempt, 1, "another host"); err != nil {
+		t.Fatal(err)
+	}
+	c.looks(60)
+	c.nodes[0].wantCommits()
+	c.wantWhy(0, "step-100", "node 1")
+}
+
 // leaderVotes brings a step of two nodes to where node 1 has sealed and not
 // voted, and node 0, which leads, has voted.
 func (c *cluster) leaderVotes(id commit.ID) {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -69,6 +70,29 @@ func TestSimulationFindsBrokenRules(t *testing.T) {
 			t.Logf("found by seed %s: %s", seed, why)
 		})
 	}
+	for _, s := range simScenes {
+		t.Run(s.rule, func(t *testing.T) {
+			run := func(rule string) (string, error) {
+				cmd := exec.Command(bin, "-test.run=^"+s.test+"$", "-test.timeout=60s")
+				cmd.Env = append(os.Environ(), "CKPTSYNC_SIM_BROKEN="+rule)
+				out, err := cmd.CombinedOutput()
+				return string(out), err
+			}
+			if out, err := run(s.rule); err == nil || !strings.Contains(out, "--- FAIL: "+s.test) {
+				t.Errorf("%s does not find it: %v\n%.2000s", s.test, err, out)
+			}
+			if out, err := run("none"); err != nil || strings.Contains(out, "no tests to run") {
+				t.Errorf("%s fails without it: %v\n%.2000s", s.test, err, out)
+			}
+		})
+	}
+}
+
+// simScene is a breakage that random seeds find too rarely for the gate. A test
+// of its own, on the same simulated stores, sets the scene.
+type simScene struct {
+	simBreakage
+	test string
 }
 
 // simBuild builds the tests with every breakage in them, none of it in force.
@@ -80,7 +104,11 @@ func simBuild(t *testing.T) string {
 		t.Fatal(err)
 	}
 	text := map[string]string{}
-	for _, b := range simBreakages {
+	all := slices.Clone(simBreakages)
+	for _, s := range simScenes {
+		all = append(all, s.simBreakage)
+	}
+	for _, b := range all {
 		p := filepath.Join(module, b.file)
 		if text[p] == "" {
 			data, err := os.ReadFile(p)

@@ -72,3 +72,16 @@ var simBreakages = []simBreakage{
 	if !e.attached && e.attempt() == nil {
 `},
 }
+
+var simScenes = []simScene{
+	{simBreakage{"F_PATH", false, 0, "sync/publish.go", "	now, err := e.captureLike(l)\n\tvar odd", "	if broken(\"F_PATH\") {\n\t\treturn true, nil\n\t}\n\tnow, err := e.captureLike(l)\n\tvar odd"},
+		"TestRewrittenDuringUpload"},
+	{simBreakage{"F_BIND", true, 0, "sync/quorum/quorum.go", "	return !ok || core == me.Core\n", "	return !ok || core == me.Core || broken(\"F_BIND\")\n"},
+		"TestNodesSealNothingThatChangedUnderAStamp"},
+	{simBreakage{"F_CLAIM", true, 0, "sync/quorum/quorum.go", "p.Claim == claims[p.Node] {", "(p.Claim == claims[p.Node] || broken(\"F_CLAIM\")) {"},
+		"TestNodesSealOfAReplacedHost"},
+	{simBreakage{"F_NEXT", true, 0, "sync/join.go", "		if err != nil || decision != \"\" {\n\t\t\treturn false, err", "		if err != nil || decision != \"\" && !broken(\"F_NEXT\") {\n\t\t\treturn false, err"},
+		"TestARestoreAfterTheStart"},
+	{simBreakage{"F_START", true, 0, "sync/join.go", "	limit := cmp.Or(o.JoinTimeout, DefaultJoinTimeout)\n", "	if broken(\"F_START\") {\n\t\treturn commit.StartGo, nil\n\t}\n\tlimit := cmp.Or(o.JoinTimeout, DefaultJoinTimeout)\n"},
+		"TestAJoinedRestoreSaysWhoIsMissing"},
+}
