@@ -64,13 +64,18 @@ func (s *Server) Offer(ctx context.Context, o Local) (leave func(), err error) {
 	end := func() {}
 	var tried []error
 	for _, path := range candidates(o) {
-		l, err := bind(ctx, path)
+		l, err := bindIn(ctx, path)
 		if err != nil {
 			tried = append(tried, err)
 			continue
 		}
 		p.Socket = path
-		end = s.own(o.Words, l, func() { s.remove(path) })
+		end = s.own(o.Words, l, func() {
+			s.remove(path)
+			if dir := tempName(os.TempDir(), os.Getuid()); filepath.Dir(path) == dir {
+				_ = os.Remove(dir) // unless another daemon has its socket there
+			}
+		})
 		break
 	}
 	switch {
@@ -170,9 +175,7 @@ func candidates(o Local) []string {
 	if dir := o.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) {
 		paths = append(paths, filepath.Join(dir, "ckptsync-"+name))
 	}
-	if dir, err := ownTemp(os.TempDir(), os.Getuid()); err == nil {
-		paths = append(paths, filepath.Join(dir, name))
-	}
+	paths = append(paths, filepath.Join(tempName(os.TempDir(), os.Getuid()), name))
 	var out []string
 	for _, p := range paths {
 		if !inside(p, o.Root) {
@@ -182,10 +185,31 @@ func candidates(o Local) []string {
 	return out
 }
 
+// bindIn is bind, in the directory for sockets below the temporary one if the
+// path is there: the last daemon that leaves removes that.
+func bindIn(ctx context.Context, path string) (l net.Listener, err error) {
+	temp, uid := os.TempDir(), os.Getuid()
+	for range 3 {
+		if filepath.Dir(path) == tempName(temp, uid) {
+			if _, err := ownTemp(temp, uid); err != nil {
+				return nil, err
+			}
+		}
+		if l, err = bind(ctx, path); !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+	}
+	return l, err
+}
+
+func tempName(temp string, uid int) string {
+	return filepath.Join(temp, fmt.Sprintf("ckptsync-%d", uid))
+}
+
 // ownTemp is a directory for sockets below the temporary one that nobody else
 // can write to.
 func ownTemp(temp string, uid int) (string, error) {
-	dir := filepath.Join(temp, fmt.Sprintf("ckptsync-%d", uid))
+	dir := tempName(temp, uid)
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return "", err
 	}

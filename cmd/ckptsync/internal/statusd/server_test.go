@@ -319,6 +319,38 @@ func TestSocketWhereNoneCanBe(t *testing.T) {
 	}
 }
 
+// TestSocketInTemp: what is made in the temporary directory goes with the last
+// daemon that has its socket there.
+func TestSocketInTemp(t *testing.T) {
+	temp, err := os.MkdirTemp("", "st")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(temp) })
+	deeper := t.TempDir()
+	t.Setenv("TMPDIR", temp)
+	var leave []func()
+	for _, name := range []string{"a", "b"} {
+		deep := filepath.Join(deeper, strings.Repeat(name, 100))
+		if err := os.MkdirAll(deep, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		leave = append(leave, offer(t, busy("x"), Local{StateDir: deep}))
+		if _, err := Ask(t.Context(), deep); err != nil {
+			t.Fatal(err)
+		}
+	}
+	offer(t, busy("x"), Local{StateDir: deeper}) // has its own in its state directory
+	leave[0]()
+	if left, err := os.ReadDir(tempName(temp, os.Getuid())); err != nil || len(left) != 1 {
+		t.Errorf("%v, %v", left, err)
+	}
+	leave[1]()
+	if left, err := os.ReadDir(temp); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
 func TestOwnTemp(t *testing.T) {
 	temp := t.TempDir()
 	dir, err := ownTemp(temp, os.Getuid())
