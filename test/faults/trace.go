@@ -117,7 +117,7 @@ func (t *trace) run(cmd *exec.Cmd, started func(pid int)) error {
 	runtime.LockOSThread() // the calls of ptrace have to come from one thread
 	defer runtime.UnlockOSThread()
 	t.inside, t.failed = map[int]*call{}, map[int]syscall.Errno{}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Ptrace: true, Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Ptrace: true, Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		return err
 	}
@@ -159,8 +159,9 @@ func (e *exitError) Error() string {
 	return fmt.Sprintf("exit status %d", e.ws.ExitStatus())
 }
 
-// wait4 waits for children of this thread alone: other programs are the
-// business of others.
+// wait4 waits for what this thread watches. Other programs are the business of
+// others, also those that were started when another goroutine had this thread: so
+// a negative pid names the process group of the one that is watched.
 func wait4(pid int, ws *syscall.WaitStatus) (int, error) {
 	for {
 		tid, err := syscall.Wait4(pid, ws, unix.WALL|unix.WNOTHREAD, nil)
@@ -174,7 +175,7 @@ func wait4(pid int, ws *syscall.WaitStatus) (int, error) {
 func (t *trace) loop() (syscall.WaitStatus, error) {
 	for {
 		var ws syscall.WaitStatus
-		tid, err := wait4(-1, &ws)
+		tid, err := wait4(-t.pid, &ws)
 		if err != nil {
 			return ws, fmt.Errorf("wait for pid %d: %w", t.pid, err)
 		}

@@ -294,9 +294,6 @@ func (n *node) steady(ctx, all context.Context, use *usage) error {
 		}
 	}
 	<-done
-	if _, err := n.restore(all, filepath.Join(n.dir, "look")); err != nil {
-		return err
-	}
 	select {
 	case <-d.done:
 		return fmt.Errorf("%s: the daemon ended by itself: %w: %s", n.run, d.err, d.said())
@@ -305,10 +302,11 @@ func (n *node) steady(ctx, all context.Context, use *usage) error {
 	_ = d.cmd.Process.Signal(syscall.SIGTERM)
 	select {
 	case <-d.done:
-		return nil
 	case <-time.After(time.Minute):
 		return fmt.Errorf("%s: a daemon that was asked to end did not: %s", n.run, d.said())
 	}
+	_, err = n.restore(all, filepath.Join(n.dir, "look")) // what it committed in the end, too
+	return err
 }
 
 // told says what happened on the node.
