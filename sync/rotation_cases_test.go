@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/ckptsync/ckptsync/blob/blobtest"
@@ -31,7 +32,10 @@ func TestO22UploadUnderWayIsNotKept(t *testing.T) {
 	w.step(1500)
 	f := blobtest.NewFaulty(w.bucket, 1)
 	asked := map[bool]int{}
+	var mu sync.Mutex
 	f.Before = func(c blobtest.Call) error {
+		mu.Lock() // files are sent at the same time
+		defer mu.Unlock()
 		if _, ok := w.view().Head(); !ok {
 			t.Error("no head")
 		}

@@ -279,9 +279,10 @@ func (w *sim) markSomething() {
 	w.must(err)
 	if w.rng.IntN(2) == 0 {
 		w.say("%s is marked %s", id.id(), word)
-		w.marked = true
+		w.marked, w.word = true, w.at
 		w.must(s.PutMark(context.Background(), &commit.Mark{ID: id.id(), Word: word, Reason: "simulated"}))
 	} else {
+		w.word = w.at
 		w.say("%s is cleared of %s", id.id(), word)
 		w.must(s.ClearMark(context.Background(), id.id(), word))
 	}

@@ -57,6 +57,7 @@ type sim struct {
 	procs               []*simProc
 	jobs, saves, writes int
 	marked              bool        // an operator had his word
+	word                int         // the event of his last one, be it that he took one back
 	jobOf               map[int]int // by attempt, as a restore told
 	from, began         map[int]int // by job: the events at which its restore began, and told
 	log                 []string

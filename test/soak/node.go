@@ -18,13 +18,12 @@ import (
 	"github.com/ckptsync/ckptsync/test/stores"
 )
 
-// config of every daemon. The grace is short, so that the prune removes, and
-// longer than a restore takes in a storm: one that sees its step go takes the
-// next older of those that it knew, not one that was committed since.
+// config of every daemon. The grace is short, so that the prune removes, and so
+// that in a storm some restores see their step go while they read it.
 const config = `layout: hf-trainer
 settle: 200ms
 scan_interval: 500ms
-retention: {keep_last: 2, keep_every: 100, grace: 1m}
+retention: {keep_last: 2, keep_every: 100, grace: 20s}
 `
 
 // node is a machine with a run.
