@@ -143,6 +143,12 @@ func (t *simGroup) parts(name string) (parts []map[string][]byte) {
 // finished tells the oracle of a step that is whole now.
 func (t *simGroup) finished() {
 	s := &simSave{name: t.name, step: jobStep(t.name), job: t.num, save: t.w.saves, parts: t.parts(t.name)}
+	for i := range t.writers() {
+		if len(s.parts[i]) == 0 { // another start on that host has put it aside meanwhile
+			t.w.say("job %d has saved %s, of which node %d has nothing any more", t.num, t.name, i)
+			return
+		}
+	}
 	t.whole[t.name] = s
 	t.w.oracle.saves[t.name] = append(t.w.oracle.saves[t.name], s)
 	t.w.say("job %d has saved %s", t.num, t.name)

@@ -122,9 +122,12 @@ func (t *simTrainer) finished(step int64) {
 	t.n.w.say("n%d: job %d has saved %s", t.n.id, t.job, s.name)
 }
 
-// files reads a step, by path below the root.
+// files reads a step, by path below the root; nothing, if it is not there.
 func (n *simNode) files(name string) map[string][]byte {
 	out := map[string][]byte{}
+	if _, err := os.Lstat(n.path(name)); errors.Is(err, fs.ErrNotExist) {
+		return out
+	}
 	n.w.must(filepath.WalkDir(n.path(name), func(p string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() || filepath.Ext(p) == ".tmp" {
 			return err
