@@ -8,7 +8,7 @@ const elsewhereEvery = 64
 
 // elsewhere says where the steps seem to be, if none is under the root.
 func (e *Engine) elsewhere(steps []layout.Step) {
-	if len(steps) > 0 || e.only != "" || e.looks%elsewhereEvery != 0 {
+	if len(steps) > 0 || e.only != "" || e.looks.Load()%elsewhereEvery != 0 {
 		return
 	}
 	if text := e.finder.Elsewhere(e.cfg.Root, e.cfg.fsys); text != "" {

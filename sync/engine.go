@@ -54,11 +54,11 @@ type Engine struct {
 	looked    chan struct{} // there was a look since it was asked
 	wake      chan struct{} // somebody wants a look now
 
-	mu        sync.Mutex // guards what follows
-	sawRoot   bool       // the last look was at the root
-	looks     int        // how often it was looked
-	preempted preemption // how to end what is sent ahead
-	st        *state     // the present attempt; nil until there is one; what it points to never changes
+	mu        sync.Mutex   // guards what follows
+	sawRoot   bool         // the last look was at the root
+	looks     atomic.Int64 // how often it was looked
+	preempted preemption   // how to end what is sent ahead
+	st        *state       // the present attempt; nil until there is one; what it points to never changes
 	// lives are the steps, by name. A life belongs to the publisher while it
 	// has a hold, else to the one that looks; what the other may read (stage,
 	// reasons, tree, hold, retry) is written under the lock.

@@ -190,12 +190,12 @@ func TestNodesReplacedHost(t *testing.T) {
 	c.nodes[0].wantCommits("100-a1-r0", "200-a1-r0")
 }
 
-// What a host had sealed before its place was taken counts no more, though it is
-// there, and the host lives and would vote for it.
-func TestNodesSealOfAReplacedHost(t *testing.T) {
-	c := newCluster(t, 2)
+// sealedBy brings a step of two nodes to where both have sealed and none has voted,
+// and has another host claim the place of one of them.
+func (c *cluster) sealedBy(replaced int) {
+	t, store, id := c.t, c.nodes[0].store(), commit.ID{Step: 100, Attempt: 1}
+	t.Helper()
 	c.save(100, 1)
-	store, id := c.nodes[0].store(), commit.ID{Step: 100, Attempt: 1}
 	sealed := func() int {
 		parts, err := store.Parts(t.Context(), id)
 		if err != nil {
@@ -211,12 +211,41 @@ func TestNodesSealOfAReplacedHost(t *testing.T) {
 	if voters, err := store.Voters(t.Context(), id); err != nil || len(voters) > 0 || sealed() < 2 {
 		t.Fatalf("%d parts, votes of %v, %v", sealed(), voters, err)
 	}
-	if _, err := store.DrawClaim(t.Context(), c.attempt.Attempt, 1, "another host"); err != nil {
+	if _, err := store.DrawClaim(t.Context(), c.attempt.Attempt, replaced, "another host"); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// What a host had sealed before its place was taken counts no more, though it is
+// there, and the host lives and would vote for it.
+func TestNodesSealOfAReplacedHost(t *testing.T) {
+	c := newCluster(t, 2)
+	c.sealedBy(1)
 	c.looks(60)
 	c.nodes[0].wantCommits()
 	c.wantWhy(0, "step-100", "node 1")
+}
+
+// The one that leads is told, too: it would else wait for its own part.
+func TestNodesReplacedLeaderIsTold(t *testing.T) {
+	c := newCluster(t, 2)
+	c.sealedBy(0)
+	var gone *SupersededError
+	for range 60 {
+		if err := c.engines[0].scan(); err != nil {
+			t.Fatal(err)
+		}
+		if l := c.engines[0].next(func(*life) bool { return true }); l != nil {
+			if err := c.engines[0].publish(t.Context(), l); errors.As(err, &gone) {
+				break
+			}
+		}
+		c.clock.after(time.Second)
+	}
+	if gone == nil || gone.Claim != 0 || gone.Newest != 1 {
+		t.Errorf("told: %v; %s", gone, c.why(0, "step-100"))
+	}
+	c.nodes[0].wantCommits()
 }
 
 // leaderVotes brings a step of two nodes to where node 1 has sealed and not

@@ -36,7 +36,7 @@ func (e *Engine) scan() error {
 		e.lost(l)
 	}
 	e.neverQualified(now)
-	e.looks++
+	e.looks.Add(1)
 	return e.boundHolds()
 }
 
@@ -70,7 +70,7 @@ func (e *Engine) meet(steps []layout.Step) (now []*life, gone map[string]*life) 
 			fresh := e.newLife(s)
 			e.mu.Lock()
 			if l = e.lives[s.Name]; l == nil { // unless the publisher has met it meanwhile
-				l, fresh.found = fresh, e.looks == 0
+				l, fresh.found = fresh, e.looks.Load() == 0
 				e.lives[s.Name] = l
 			}
 			e.mu.Unlock()

@@ -319,7 +319,7 @@ func (w *sim) jobsLive() {
 	}
 	t := j.trainer
 	s := t.whole[t.name]
-	if s == nil || s.save <= j.lost {
+	if s == nil || s.save <= j.lost || w.usurped(j) {
 		return
 	}
 	attempt := j.told[0].Attempt

@@ -331,6 +331,21 @@ func (w *sim) claims(j *simJob, place int) (n int) {
 	return n
 }
 
+// usurped reports whether another host has the newest claim on a node's place: one
+// that was replaced, lost its state, and came back. Whoever runs the job has to stop
+// it; until then nothing is committed.
+func (w *sim) usurped(j *simJob) bool {
+	newest := make([]int, len(j.nodes))
+	by := make([]*simNode, len(j.nodes))
+	for key := range w.oracle.v.keys {
+		var attempt, node, claim int
+		if _, err := fmt.Sscanf(key, "attempts/%06d/node-%05d.%02d.json", &attempt, &node, &claim); err == nil && w.jobOf[attempt] == j.num && claim >= newest[node] {
+			newest[node], by[node] = claim, w.oracle.writer[key].n
+		}
+	}
+	return slices.ContainsFunc(by, func(n *simNode) bool { return n != nil && !slices.Contains(j.nodes, n) })
+}
+
 // claimed lets a trainer go on that has waited for a new host's claim.
 func (w *sim) claimed() {
 	for _, j := range w.started {

@@ -191,6 +191,9 @@ func (e *Engine) propose(ctx context.Context, l *life, p *part, parts []quorum.P
 	if err != nil {
 		return nil, "", err
 	}
+	if c := claims[own.Node]; c > own.Claim {
+		return nil, "", &SupersededError{Attempt: e.st.Attempt, Node: own.Node, Claim: own.Claim, Newest: c}
+	}
 	set, awaited := quorum.ToPropose(parts, claims, own)
 	if set == nil {
 		return nil, p.awaits("the part of ", awaited...), nil
