@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
-	"strings"
 	"testing"
 	"testing/cryptotest"
 	"testing/synctest"
@@ -216,19 +215,4 @@ func simulateAll(t *testing.T, name string, joined bool, gate int) {
 		os.RemoveAll(w.dir)
 	}
 	t.Logf("%d seeds: %d events, %d commits, %d restores, %d kills", seeds, events, commits, restores, kills)
-}
-
-// TestSimulationIsDeterministic: a seed that fails would else not be seen again.
-func TestSimulationIsDeterministic(t *testing.T) {
-	dir := simTempDir(t)
-	for i := range uint64(simEnv("CKPTSYNC_SIM_TWICE", 4)) {
-		seed, joined := i/2, i%2 == 0
-		a := simulate(t, seed, filepath.Join(dir, "a"+fmt.Sprint(i)), joined)
-		b := simulate(t, seed, filepath.Join(dir, "b"+fmt.Sprint(i)), joined)
-		for i := range max(len(a.log), len(b.log)) {
-			if i >= len(a.log) || i >= len(b.log) || a.log[i] != b.log[i] {
-				t.Fatalf("seed %d:\n%s\nand\n%s", seed, strings.Join(a.log[max(0, i-10):min(i+3, len(a.log))], "\n"), strings.Join(b.log[max(0, i-2):min(i+3, len(b.log))], "\n"))
-			}
-		}
-	}
 }
