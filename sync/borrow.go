@@ -189,7 +189,10 @@ func (e *Engine) unsound(ctx context.Context, objects map[string]int64) (map[str
 	b := e.store.Bucket()
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(max(1, e.cfg.Concurrency))
-	for _, dir := range slices.Sorted(maps.Keys(folders)) {
+	byContent := func(a, b string) int { // not by their tokens, which are random: a simulation is repeatable so
+		return cmp.Compare(slices.Min(folders[a])[len(a):], slices.Min(folders[b])[len(b):])
+	}
+	for _, dir := range slices.SortedStableFunc(maps.Keys(folders), byContent) {
 		names := slices.Sorted(slices.Values(folders[dir]))
 		if len(names) > fewObjects {
 			g.Go(func() error {
