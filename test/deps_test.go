@@ -260,3 +260,28 @@ func TestViolation(t *testing.T) {
 		}
 	}
 }
+
+// TestTopLevel: a newcomer sees the architecture from the folder names, and no
+// other names stand beside them.
+func TestTopLevel(t *testing.T) {
+	cmd := exec.CommandContext(t.Context(), "git", "ls-files", "-z")
+	cmd.Dir = ".."
+	out, err := cmd.Output()
+	if err != nil {
+		out = nil // no checkout: what is there counts
+		entries, err := os.ReadDir("..")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			out = append(append(out, e.Name()...), 0)
+		}
+	}
+	allowed := []string{"LICENSE", "README.md", "blob", "cmd", "commit", "config.example.yaml", "deploy", "go.mod", "go.sum", "sync", "test"}
+	for name := range strings.SplitSeq(strings.TrimSuffix(string(out), "\x00"), "\x00") {
+		top, _, _ := strings.Cut(name, "/")
+		if !strings.HasPrefix(top, ".") && !slices.Contains(allowed, top) {
+			t.Errorf("%s stands at the top level", name)
+		}
+	}
+}
