@@ -47,6 +47,7 @@ type job struct {
 	lost   int   // answers
 	rotten int64 // the step that node 1 alone reads wrong; 0: none
 	trains []trains
+	broken bool // a node has failed: nobody need wait any more
 	log    []string
 }
 
@@ -180,9 +181,6 @@ func (j *job) start(node int, o RestoreOptions) (res Restored, died bool, err er
 func (j *job) container(node int) {
 	for !j.together() {
 		time.Sleep(j.pause())
-		j.mu.Lock()
-		j.trains[node] = trains{}
-		j.mu.Unlock()
 		res, died, err := j.start(node, RestoreOptions{JoinTimeout: 5 * time.Minute})
 		var late *JoinTimeoutError
 		switch {
@@ -193,6 +191,9 @@ func (j *job) container(node int) {
 			continue
 		case err != nil:
 			j.t.Errorf("node %d: %v", node, err)
+			j.mu.Lock()
+			j.broken = true // the others would wait for it for ever
+			j.mu.Unlock()
 			return
 		}
 		j.mu.Lock()
@@ -212,12 +213,24 @@ func (j *job) train(node, attempt int) {
 		newest, _ := v.Keyed("job.0")
 		if newest.Attempt > attempt { // its partners are in another attempt: the trainers do not meet
 			j.say("node %d waits in vain", node)
+			j.leave(node)
 			return
 		}
 		if j.may(&j.deaths, 6) {
 			j.say("node %d dies in its training", node)
+			j.leave(node)
 			return
 		}
+	}
+}
+
+// leave ends a node's trainer, unless all train together by now: then the job is
+// done, and nobody comes back.
+func (j *job) leave(node int) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if !j.togetherLocked() {
+		j.trains[node] = trains{}
 	}
 }
 
@@ -231,6 +244,13 @@ func (j *job) pause() time.Duration {
 func (j *job) together() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	return j.togetherLocked()
+}
+
+func (j *job) togetherLocked() bool {
+	if j.broken {
+		return true
+	}
 	for _, t := range j.trains {
 		if t.attempt == 0 || t.attempt != j.trains[0].attempt {
 			return false
