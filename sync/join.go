@@ -173,6 +173,9 @@ func (e *Engine) join(ctx context.Context, o RestoreOptions) (joined, error) {
 	for i := 1; i < maxVoid && errors.Is(err, restore.ErrOvertaken); i++ { // what was best is retired by now
 		a, found, err = e.store.JoinAttempt(ctx, e.cfg.Join, open, draw)
 	}
+	if errors.Is(err, restore.ErrOvertaken) {
+		return j, &restore.OutcomeError{Outcome: restore.ErrCannotTell, Err: fmt.Errorf("%d times in a row %w", maxVoid, err)}
+	}
 	if err != nil {
 		return j, storeError(err)
 	}

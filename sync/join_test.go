@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/ckptsync/ckptsync/blob"
+	"github.com/ckptsync/ckptsync/blob/blobtest"
 	"github.com/ckptsync/ckptsync/blob/memblob"
 	"github.com/ckptsync/ckptsync/commit"
 	"github.com/ckptsync/ckptsync/commit/committest"
@@ -372,6 +373,40 @@ func TestAJoinedRestoreOfDamageGoesToOneOlderStep(t *testing.T) {
 			t.Error("nobody says what was passed over")
 		}
 	})
+}
+
+// A run whose newest commit is retired each time that it is chosen: the base is
+// chosen anew, and in the end it is said that nothing can be told.
+func TestAJoinedRestoreWhoseBaseGoes(t *testing.T) {
+	for times, want := range map[int]error{3: nil, 1000: restore.ErrCannotTell} {
+		synctest.Test(t, func(t *testing.T) {
+			j := newJob(t, 2, 1)
+			step, retired := int64(5), 0
+			f := blobtest.NewFaulty(j.bucket, 1)
+			var mu sync.Mutex
+			f.Before = func(c blobtest.Call) error {
+				mu.Lock()
+				defer mu.Unlock()
+				if c.Op == blobtest.OpOpen && strings.HasSuffix(c.Key, "/commits/"+id(step, 1, 0).String()+".json") && retired < times {
+					retired++
+					j.run.Retire(id(step, 1, 0))
+					if err := j.run.Store.DeleteMarker(t.Context(), id(step, 1, 0)); err != nil {
+						t.Error(err)
+					}
+					step++
+					j.commit(step)
+				}
+				return nil
+			}
+			j.bucket = f
+			res, errs := j.all(func(int) RestoreOptions { return RestoreOptions{JoinTimeout: time.Minute} })
+			for node := range 2 {
+				if !errors.Is(errs[node], want) || want == nil && (errs[node] != nil || res[node].ID != id(8, 1, 0)) {
+					t.Errorf("%d times: node %d has %v, %v", times, node, res[node].ID, errs[node])
+				}
+			}
+		})
+	}
 }
 
 func TestAJoinedRestoreSaysWhoIsMissing(t *testing.T) {
