@@ -50,8 +50,9 @@ func (e *Engine) freeLoop(ctx context.Context) error {
 	if e.cfg.Local == nil {
 		return nil
 	}
+	var p freeing
 	for {
-		if err := e.free(ctx); err != nil && ctx.Err() == nil {
+		if err := p.next(ctx, e); err != nil && ctx.Err() == nil {
 			e.notice("local retention", "no step was removed from the disk: "+err.Error())
 		}
 		select {
@@ -62,12 +63,31 @@ func (e *Engine) freeLoop(ctx context.Context) error {
 	}
 }
 
-// free removes once what is to be removed, oldest first.
-func (e *Engine) free(ctx context.Context) error {
+// freeAgain is how long steps that all had a reason to stay are left alone: to
+// find that out takes judging them, and four listings.
+const freeAgain = time.Minute
+
+// freeing remembers what the last pass looked at.
+type freeing struct {
+	steps []local
+	at    time.Time
+}
+
+// next removes what is to be removed, unless it was looked at just now.
+func (f *freeing) next(ctx context.Context, e *Engine) error {
 	steps := e.spare()
 	if len(steps) == 0 || e.enough() {
 		return nil
 	}
+	if slices.Equal(steps, f.steps) && e.cfg.now().Sub(f.at) < freeAgain {
+		return nil
+	}
+	f.steps, f.at = steps, e.cfg.now()
+	return e.free(ctx, steps)
+}
+
+// free removes what is to be removed of these steps, oldest first.
+func (e *Engine) free(ctx context.Context, steps []local) error {
 	v, err := e.store.View(ctx)
 	if err != nil {
 		return storeError(err)

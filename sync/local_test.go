@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ckptsync/ckptsync/blob/blobtest"
 	"github.com/ckptsync/ckptsync/commit"
 	"github.com/ckptsync/ckptsync/sync/layout"
 	"github.com/ckptsync/ckptsync/sync/layout/layouttest"
@@ -71,7 +72,7 @@ func (w *world) freeWith(e *Engine) {
 		w.t.Fatal(err)
 	}
 	w.clock.after(localQuiet)
-	if err := e.free(w.t.Context()); err != nil {
+	if err := new(freeing).next(w.t.Context(), e); err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -132,6 +133,37 @@ func TestLocalRetentionRemovesOnlyWhatIsCommitted(t *testing.T) {
 	w.wantDisk("epoch-5", "epoch-6")
 }
 
+// What has to stay is not asked about at every look.
+func TestLocalRetentionAsksRarely(t *testing.T) {
+	w := scratch(t, 1, 2)
+	must(t, os.WriteFile(w.root+"/latest", []byte("epoch-1\n"), 0o644))
+	listed := 0
+	f := blobtest.NewFaulty(w.bucket, 1)
+	f.Before = func(c blobtest.Call) error {
+		if c.Op == blobtest.OpList && strings.HasSuffix(c.Key, "/commits/") {
+			listed++
+		}
+		return nil
+	}
+	w.bucket = f
+	e := w.engine()
+	defer e.Close()
+	must(t, e.scan())
+	w.clock.after(localQuiet)
+	var p freeing
+	for range 6 {
+		must(t, p.next(t.Context(), e))
+		w.clock.after(10 * time.Second)
+	}
+	if listed != 1 {
+		t.Errorf("listed %d times in a minute", listed)
+	}
+	must(t, os.WriteFile(w.root+"/latest", []byte("epoch-2\n"), 0o644))
+	w.clock.after(10 * time.Second)
+	must(t, p.next(t.Context(), e))
+	w.wantDisk("epoch-2", "latest")
+}
+
 func TestLocalRetentionWaitsWhileATrainerSaves(t *testing.T) {
 	w := scratch(t, 1, 2)
 	e := w.engine()
@@ -140,7 +172,7 @@ func TestLocalRetentionWaitsWhileATrainerSaves(t *testing.T) {
 	w.clock.after(localQuiet)
 	w.small(3, "")
 	must(t, e.scan())
-	must(t, e.free(t.Context()))
+	must(t, new(freeing).next(t.Context(), e))
 	w.wantDisk("epoch-1", "epoch-2", "epoch-3")
 }
 
@@ -151,7 +183,7 @@ func TestLocalRetentionLooksOnceMore(t *testing.T) {
 	must(t, e.scan())
 	w.clock.after(localQuiet)
 	w.small(1, ", trained again") // and nobody has looked since
-	must(t, e.free(t.Context()))
+	must(t, new(freeing).next(t.Context(), e))
 	w.wantDisk("epoch-1", "epoch-2")
 }
 
@@ -367,7 +399,7 @@ func TestLocalRetentionBesideATrainerThatRotates(t *testing.T) {
 		defer e.Close()
 		must(t, e.scan())
 		w.clock.after(localQuiet)
-		if err := e.free(t.Context()); err == nil || errors.Is(err, os.ErrNotExist) {
+		if err := new(freeing).next(t.Context(), e); err == nil || errors.Is(err, os.ErrNotExist) {
 			t.Errorf("free: %v", err)
 		}
 		if text, _ := os.ReadFile(w.root + "/epoch-1/w.bin"); string(text) != "trained again" {
