@@ -2,12 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/ckptsync/ckptsync/blob"
 	"github.com/ckptsync/ckptsync/cmd/ckptsync/internal/config"
 	"github.com/ckptsync/ckptsync/cmd/ckptsync/internal/term"
 	"github.com/ckptsync/ckptsync/commit"
@@ -177,6 +179,9 @@ func (w *waiting) ask(ctx context.Context, here standing) (out *waitJSON, never 
 			continue
 		}
 		m, err := w.Marker(ctx, c.ID)
+		if errors.Is(err, blob.ErrNotExist) {
+			continue // retired since it was listed
+		}
 		if err != nil {
 			return nil, "", err
 		}

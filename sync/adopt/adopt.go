@@ -228,12 +228,15 @@ func Bring(ctx context.Context, b blob.Bucket, s *Step, root string, concurrency
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	again, _, err := list(ctx, b, s.Name)
+	prefix := s.Name
+	if s.Dir {
+		prefix += "/" // not checkpoint-10 beside checkpoint-1
+	}
+	again, _, err := list(ctx, b, prefix)
 	if err != nil {
 		return err
 	}
-	again = slices.DeleteFunc(again, func(o blob.Info) bool { return o.Key != s.Name && !strings.HasPrefix(o.Key, s.Name+"/") })
-	same := slices.EqualFunc(again, s.Objects, func(x, y blob.Info) bool {
+	same := slices.EqualFunc(objectsOf(again, s.Step), s.Objects, func(x, y blob.Info) bool {
 		return x.Key == y.Key && x.Size == y.Size && x.ETag == y.ETag && x.ModTime.Equal(y.ModTime)
 	})
 	if !same {
