@@ -99,12 +99,17 @@ func (a *app) train(cmd *cobra.Command, args []string, o syncer.RestoreOptions, 
 	if err != nil {
 		return notStarted(ctx, err)
 	}
+	others := make(chan os.Signal, 8)
+	if f := supervise.Forwarded(); len(f) > 0 { // before the command starts: one that comes at once must not end this program
+		signal.Notify(others, f...)
+		defer signal.Stop(others)
+	}
 	child, err := supervise.Start(supervise.Command{Args: resume.Expand(args), Env: resume.Environ(os.Environ())})
 	if err != nil {
 		return startError(err)
 	}
 	beNice(cfg, log)
-	if code := t.supervise(ctx, child); code != 0 {
+	if code := t.supervise(ctx, child, others); code != 0 {
 		return &exitError{code, nil}
 	}
 	return nil
@@ -207,8 +212,9 @@ func (t *training) watch(ctx, now context.Context, child *supervise.Child) error
 // committed: a third, and 10 seconds at most.
 func drainShare(grace time.Duration) time.Duration { return min(grace/3, 10*time.Second) }
 
-// supervise syncs while the child runs, and after it, and returns its status.
-func (t *training) supervise(ctx context.Context, child *supervise.Child) int {
+// supervise syncs while the child runs, and after it, passes other signals on
+// to it, and returns its status.
+func (t *training) supervise(ctx context.Context, child *supervise.Child, others <-chan os.Signal) int {
 	second, stop := t.drain(true)
 	defer stop()
 	now, giveUp := context.WithCancelCause(second)
@@ -216,14 +222,10 @@ func (t *training) supervise(ctx context.Context, child *supervise.Child) int {
 	synced := make(chan error, 1)
 	go func() { synced <- t.watch(ctx, now, child) }()
 
-	others := make(chan os.Signal, 8)
-	if f := supervise.Forwarded(); len(f) > 0 {
-		signal.Notify(others, f...)
-		defer signal.Stop(others)
-	}
 	var kill, deadline <-chan time.Time
 	first, last, done := ctx.Done(), second.Done(), child.Done()
-	for {
+	var unsynced error
+	for synced != nil || done != nil {
 		select {
 		case <-first:
 			first = nil
@@ -247,19 +249,15 @@ func (t *training) supervise(ctx context.Context, child *supervise.Child) int {
 			t.kill(child)
 		case <-done:
 			done = nil
-		case err := <-synced:
-			if done != nil { // it must not end before the command does
-				t.log.Error("syncing ended; the command goes on, and nothing that it saves is committed", "err", err)
-				synced = nil
-				continue
+		case unsynced = <-synced:
+			synced = nil
+			if done != nil && now.Err() == nil { // it must not end before the command does, unless told to
+				t.log.Error("syncing ended; the command goes on, and nothing that it saves is committed", "err", unsynced)
 			}
-			t.ended(child.Status(), err)
-			return child.Status()
-		}
-		if synced == nil && done == nil {
-			return child.Status()
 		}
 	}
+	t.ended(child.Status(), unsynced)
+	return child.Status()
 }
 
 // interruptSignal is the signal that ended a context.

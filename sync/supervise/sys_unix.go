@@ -5,15 +5,18 @@ package supervise
 import (
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 )
 
 // Forwarded are the signals that concern the trainer alone. SIGINT and SIGTERM
-// are not among them: they end this program too.
+// are not among them: they end this program too. Nor are those that this
+// program was started to ignore, as nohup has SIGHUP: the trainer ignores them too.
 func Forwarded() []os.Signal {
-	return []os.Signal{unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2, unix.SIGWINCH, unix.SIGCONT}
+	all := []os.Signal{unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2, unix.SIGWINCH, unix.SIGCONT}
+	return slices.DeleteFunc(all, signal.Ignored)
 }
 
 // Signal sends a signal to the child's process group: to the child and what it
@@ -54,16 +57,19 @@ func reap(child int) (status int, ok bool) {
 	return reapUntil(child)
 }
 
+// reapUntil waits for every process that ends, until the child has, and for
+// what ended before it: the kernel names them in no order that says so.
 func reapUntil(child int) (status int, ok bool) {
+	options := 0
 	for {
 		var ws syscall.WaitStatus
-		pid, err := syscall.Wait4(-1, &ws, 0, nil)
+		pid, err := syscall.Wait4(-1, &ws, options, nil)
 		switch {
 		case err == syscall.EINTR:
-		case err != nil:
-			return 0, false
+		case err != nil || pid == 0:
+			return status, ok
 		case pid == child:
-			return statusOf(ws), true
+			status, ok, options = statusOf(ws), true, syscall.WNOHANG
 		}
 	}
 }
