@@ -190,7 +190,7 @@ func candidates(o Local) []string {
 func bindIn(ctx context.Context, path string) (l net.Listener, err error) {
 	temp, uid := os.TempDir(), os.Getuid()
 	for range 3 {
-		if filepath.Dir(path) == tempName(temp, uid) {
+		if filepath.Dir(path) == tempName(temp, uid) && len(path) <= maxSocketPath {
 			if _, err := ownTemp(temp, uid); err != nil {
 				return nil, err
 			}

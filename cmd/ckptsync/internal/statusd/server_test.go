@@ -307,12 +307,19 @@ func TestSocketWhereNoneCanBe(t *testing.T) {
 	// Nowhere at all: then nobody can ask, and that is said.
 	s := New(busy("x"), slog.New(slog.DiscardHandler))
 	defer s.Close()
-	t.Setenv("TMPDIR", filepath.Join(dir, strings.Repeat("t", 100)))
+	temp := filepath.Join(dir, strings.Repeat("t", 100))
+	if err := os.Mkdir(temp, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("TMPDIR", temp)
 	leave, err := s.Offer(t.Context(), Local{StateDir: dir, Getenv: func(string) string { return "" }})
 	if err == nil || !strings.Contains(err.Error(), "is no socket") {
 		t.Fatalf("%v", err)
 	}
 	defer leave()
+	if left, err := os.ReadDir(temp); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
 	var absent *AbsentError
 	if _, err := Ask(t.Context(), dir); !errors.As(err, &absent) || !absent.Busy || !strings.Contains(err.Error(), "could make no socket") {
 		t.Fatalf("%v", err)
