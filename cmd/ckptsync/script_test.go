@@ -3,13 +3,11 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -38,6 +36,7 @@ func TestScripts(t *testing.T) {
 			"waitfor": cmdWaitFor,
 			"nobody":  cmdNobody,
 			"flip":    cmdFlip,
+			"save":    cmdSave,
 		},
 	})
 }
@@ -80,17 +79,45 @@ func cmdFlip(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// cmdWaitFor waits until a file, or a directory that holds something, is there;
-// it is given as a glob.
+// cmdSave saves a step as a trainer does, from what a directory holds: the file
+// DONE is written last. (What cp -r copies first depends on the file system.)
+//
+//	save step out/epoch-7
+func cmdSave(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: save from to")
+	}
+	from, to := ts.MkAbs(args[0]), ts.MkAbs(args[1])
+	entries, err := os.ReadDir(from)
+	ts.Check(err)
+	ts.Check(os.MkdirAll(to, 0o755))
+	var names []string
+	for _, e := range entries {
+		if e.Name() != "DONE" {
+			names = append(names, e.Name())
+		}
+	}
+	for _, name := range append(names, "DONE") {
+		data, err := os.ReadFile(filepath.Join(from, name))
+		ts.Check(err)
+		ts.Check(os.WriteFile(filepath.Join(to, name), data, 0o644))
+	}
+}
+
+// cmdWaitFor waits until a file or a directory is there that holds something; it
+// is given as a glob. How long it waits only guards against a hang.
 func cmdWaitFor(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: waitfor glob")
 	}
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		dirs, err := filepath.Glob(ts.MkAbs(args[0]))
+	for end := time.Now().Add(3 * time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		paths, err := filepath.Glob(ts.MkAbs(args[0]))
 		ts.Check(err)
-		for _, dir := range dirs {
-			if entries, err := os.ReadDir(dir); len(entries) > 0 || errors.Is(err, syscall.ENOTDIR) {
+		for _, path := range paths {
+			if fi, err := os.Stat(path); err == nil && !fi.IsDir() && fi.Size() > 0 {
+				return
+			}
+			if entries, err := os.ReadDir(path); err == nil && len(entries) > 0 {
 				return
 			}
 		}

@@ -117,6 +117,7 @@ func (w *waiting) wait(ctx context.Context, timeout time.Duration) (*waitJSON, i
 			out.Reason = never
 			return out, statusFailed, nil
 		}
+		w.log.Debug("the step is not committed yet", "step", w.step, "on_disk", here.there)
 		select {
 		case <-time.After(waitEvery):
 		case <-over:
