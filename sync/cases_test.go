@@ -307,7 +307,7 @@ func (w *world) watching(interval time.Duration, do func(), want ...string) {
 	ended := make(chan error, 1)
 	go func() { ended <- e.Watch(ctx, w.t.Context(), 10*time.Second) }()
 	do()
-	timeout := time.After(20 * time.Second)
+	timeout := time.After(2 * time.Minute)
 	for left := slices.Clone(want); len(left) > 0; {
 		select {
 		case s := <-committed:

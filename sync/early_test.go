@@ -723,7 +723,7 @@ func TestAheadInADaemon(t *testing.T) {
 			time.Sleep(200 * time.Millisecond)
 		}
 		w.write("checkpoint-100", fs[2:len(fs)-1]...)
-		for deadline := time.Now().Add(20 * time.Second); w.sent()[weights+"#3"] == 0; time.Sleep(time.Millisecond) {
+		for deadline := time.Now().Add(2 * time.Minute); w.sent()[weights+"#3"] == 0; time.Sleep(time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatalf("sent ahead: %v", w.sent())
 			}

@@ -209,7 +209,7 @@ func TestStopWhenSuperseded(t *testing.T) {
 	}
 	until := func(what string, is func() bool) {
 		t.Helper()
-		timeout := time.After(20 * time.Second)
+		timeout := time.After(2 * time.Minute)
 		for !is() {
 			select {
 			case <-news:

@@ -354,7 +354,7 @@ func TestStall(t *testing.T) {
 		return fault{}
 	})
 	t.Cleanup(func() { close(hold) })
-	g, err := OpenGCS(t.Context(), "gs://b?endpoint="+f.URL, Options{Stall: 100 * time.Millisecond})
+	g, err := OpenGCS(t.Context(), "gs://b?endpoint="+f.URL, Options{Stall: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

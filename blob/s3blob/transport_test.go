@@ -88,7 +88,8 @@ func TestStall(t *testing.T) {
 // TestSlowIsNotStalled: what moves, however slowly, is left alone, and so is a
 // stream whose reader pauses.
 func TestSlowIsNotStalled(t *testing.T) {
-	const stall, interval, ticks = 800 * time.Millisecond, 100 * time.Millisecond, 16
+	t.Parallel()
+	const stall, interval, ticks = 2 * time.Second, 200 * time.Millisecond, 16
 	t.Run("Download", func(t *testing.T) {
 		t.Parallel()
 		f := newFake(t)
@@ -156,7 +157,7 @@ func pace(tick chan<- struct{}, every time.Duration, times int) {
 		<-t.C
 		select {
 		case tick <- struct{}{}:
-		case <-time.After(10 * time.Second):
+		case <-time.After(2 * time.Minute):
 			return
 		}
 	}
@@ -164,7 +165,8 @@ func pace(tick chan<- struct{}, every time.Duration, times int) {
 
 // TestCompleteIsGivenTime: putting parts together may take longer than a stall.
 func TestCompleteIsGivenTime(t *testing.T) {
-	const stall = 100 * time.Millisecond
+	t.Parallel()
+	const stall = 500 * time.Millisecond
 	f := newFake(t)
 	body := content(blob.MinPart + 1)
 	began, parts := sendParts(t, f.open("", Options{}), "k", body)

@@ -324,7 +324,7 @@ func preempt(t *testing.T, script string) {
 	}
 	said := func(text string) {
 		t.Helper()
-		for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 			if data, err := os.ReadFile(log); err == nil && strings.Contains(string(data), text) {
 				return
 			}

@@ -92,7 +92,7 @@ func (s *service) want(told <-chan Notice, want Notice) {
 		if d := cmp.Diff(want, n); d != "" {
 			s.t.Error(d)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(2 * time.Minute):
 		s.t.Fatalf("no word of %+v", want)
 	}
 }

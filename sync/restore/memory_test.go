@@ -155,7 +155,7 @@ func TestRangesInParallel(t *testing.T) {
 		mu.Unlock()
 		select {
 		case <-all:
-		case <-time.After(30 * time.Second):
+		case <-time.After(2 * time.Minute):
 			t.Error("the streams are not opened side by side")
 		}
 	}

@@ -27,7 +27,7 @@ func wantEnded(t *testing.T, ended <-chan struct{}) {
 	t.Helper()
 	select {
 	case <-ended:
-	case <-time.After(20 * time.Second):
+	case <-time.After(2 * time.Minute):
 		t.Fatal("it is not known that it has ended")
 	}
 }

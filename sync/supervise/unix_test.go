@@ -59,7 +59,7 @@ func TestSignalReachesTheWholeGroup(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for end := time.Now().Add(10 * time.Second); unix.Kill(pid, 0) == nil && !zombie(pid); time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(2 * time.Minute); unix.Kill(pid, 0) == nil && !zombie(pid); time.Sleep(time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatalf("process %d is still there", pid)
 			}
