@@ -210,7 +210,7 @@ func (a *app) printRun(d *state.Snapshot, r *state.Run) error {
 			text += ", undeclared"
 		}
 		if r.Base != "" {
-			text += ", from " + r.Base
+			text += ", from " + r.Origin()
 		}
 		if r.Nodes > 1 {
 			text += fmt.Sprintf("; node %d of %d", r.Node, r.Nodes)

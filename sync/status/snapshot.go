@@ -1,6 +1,11 @@
 package status
 
-import "time"
+import (
+	"fmt"
+	"time"
+
+	"github.com/ckptsync/ckptsync/commit"
+)
 
 // Format names the form of a Snapshot in JSON.
 const Format = "ckptsync/status/v1"
@@ -109,6 +114,15 @@ type Run struct {
 	Watching bool     `json:"watching"`           // the root has been looked at
 	Draining string   `json:"draining,omitempty"` // what it still commits, as it is about to end
 	Ended    string   `json:"ended,omitempty"`    // why it is not served now; it will be tried again
+}
+
+// Origin says in words from which commit the attempt began; empty: from none.
+func (r Run) Origin() string {
+	id, ok := commit.ParseID(r.Base)
+	if !ok {
+		return r.Base
+	}
+	return fmt.Sprintf("step %d of attempt %d", id.Step, id.Attempt)
 }
 
 // Lag is how far commits are behind what is whole on this disk. It counts what

@@ -49,9 +49,9 @@ type runView struct {
 	Graph    graph
 }
 
-// page answers with the page. How a browser draws it:
+// page answers with the page. How a browser draws it, on a desk and on a phone:
 //
-//	chromium --headless --screenshot=status.png --window-size=1120,1070 http://127.0.0.1:9464/
+//	CKPTSYNC_PICTURES=/tmp go test -run PageInABrowser ./cmd/ckptsync/internal/statusd
 func page(w http.ResponseWriter, s status.Snapshot) {
 	data := pageData{Snapshot: s, Style: template.CSS(pageStyle)} //nolint:gosec // our own
 	for _, r := range s.Runs {
