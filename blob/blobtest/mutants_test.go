@@ -260,6 +260,12 @@ var mutants = map[string]struct {
 		}
 		return &following{ReadCloser: r, m: m, ctx: ctx, key: key, off: off, end: off + n, whole: n < 0}, nil
 	}}, "StreamKeepsItsVersion"},
+	"file sent without a look at its checksum": {mutant{put: func(m *memblob.Bucket, ctx context.Context, key string, src blob.Source, o *blob.PutOptions) (blob.Info, error) {
+		if _, ok := src.(blob.FileSource); ok {
+			o = nil
+		}
+		return m.Put(ctx, key, src, o)
+	}}, "File"},
 	"part checksum ignored": {mutant{part: func(u blob.Upload, ctx context.Context, n int, src blob.Source, crc uint32) (blob.Part, error) {
 		p, err := u.PutPart(ctx, n, src, crc)
 		if errors.Is(err, blob.ErrCorrupt) {

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"sync"
 	"testing"
 
@@ -15,6 +17,7 @@ func (s *suite) sourceTests() []test {
 		{"BadSources", s.testBadSources},
 		{"Checksum", s.testChecksum},
 		{"Section", s.testSection},
+		{"File", s.testFile},
 	}
 }
 
@@ -114,6 +117,51 @@ func (s *suite) testSection(t *testing.T) {
 	wantBody(t, b, "section", whole[1000:71_000])
 	if late := src.reads(); late > 0 {
 		t.Errorf("the source was read %d times after Put had returned", late)
+	}
+}
+
+// inFile is a source in a file.
+type inFile struct {
+	*io.SectionReader
+	file *os.File
+	off  int64
+}
+
+// Section implements blob.FileSource.
+func (f inFile) Section() (*os.File, int64) { return f.file, f.off }
+
+// testFile: a part of a file, which the system may send, is what its checksum
+// says, or no object.
+func (s *suite) testFile(t *testing.T) {
+	b := s.open(t)
+	put(t, b, "first", data(7, 10)) // its answer may decide how the others are sent
+	body := data(8, 3<<20)
+	file, err := os.Create(filepath.Join(t.TempDir(), "f"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if _, err := file.Write(body); err != nil {
+		t.Fatal(err)
+	}
+	const off, n = 12345, 2<<20 + 17
+	want := body[off : off+n]
+	crc := blob.CRC32C(want)
+	src := inFile{io.NewSectionReader(file, off, n), file, off}
+	if _, err := b.Put(t.Context(), "file", src, &blob.PutOptions{CRC32C: &crc}); err != nil {
+		t.Fatal(err)
+	}
+	wantBody(t, b, "file", want)
+	for name, change := range map[string]func() error{
+		"changed": func() error { _, err := file.WriteAt([]byte{want[n-1] + 1}, off+n-1); return err },
+		"shorter": func() error { return file.Truncate(off + n - 1) },
+	} {
+		if err := change(); err != nil {
+			t.Fatal(err)
+		}
+		_, err := b.Put(t.Context(), name, src, &blob.PutOptions{CRC32C: &crc})
+		wantClass(t, err, blob.ErrCorrupt)
+		wantAbsent(t, b, name)
 	}
 }
 

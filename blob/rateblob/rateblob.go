@@ -128,6 +128,10 @@ func (s *source) ReadAt(p []byte, off int64) (int, error) {
 	return s.Source.ReadAt(p, off)
 }
 
+// SendsFiles implements blob.FileSender: what the system sends could not be
+// slowed down.
+func (b *Bucket) SendsFiles() bool { return false }
+
 // List implements blob.Bucket.
 func (b *Bucket) List(ctx context.Context, prefix string) iter.Seq2[blob.Info, error] {
 	return b.inner.List(ctx, prefix)

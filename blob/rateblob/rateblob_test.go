@@ -251,3 +251,16 @@ func TestSmallStaysBytes(t *testing.T) {
 		}
 	}
 }
+
+// sender is a bucket that would have the system send files.
+type sender struct{ blob.Bucket }
+
+func (sender) SendsFiles() bool { return true }
+
+// TestNoFileIsSentAsFastAsItGoes: what the system sends cannot be shaped.
+func TestNoFileIsSentAsFastAsItGoes(t *testing.T) {
+	b := sender{memblob.New()}
+	if !blob.SendsFiles(b) || blob.SendsFiles(New(b, Always(Limit{Up: 1 << 20}))) {
+		t.Error("files are sent past the limit")
+	}
+}

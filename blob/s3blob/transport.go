@@ -3,6 +3,7 @@ package s3blob
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -43,8 +44,8 @@ const blockSize = 256 << 10
 // blocks are the buffers of bodies being sent.
 var blocks = sync.Pool{New: func() any { b := make([]byte, blockSize); return &b }}
 
-// blockConn sends bodies in large blocks, and what is in memory from where it
-// is; net/http itself copies blocks of 32 KiB.
+// blockConn sends bodies in large blocks, and what is in memory or in a file from
+// where it is; net/http itself copies blocks of 32 KiB.
 type blockConn struct {
 	net.Conn
 	passed atomic.Uint64 // bytes that went through Read and Write
@@ -77,8 +78,14 @@ func (c *blockConn) moved() (n uint64, owes bool) {
 // ReadFrom implements io.ReaderFrom, which net/http uses to send a body.
 func (c *blockConn) ReadFrom(r io.Reader) (n int64, err error) {
 	if l, ok := r.(*io.LimitedReader); ok {
-		if req, ok := l.R.(*watchedRequest); ok && req.memory() {
+		req, ok := l.R.(*watchedRequest)
+		if ok && req.memory() {
 			return c.sendMemory(l, req)
+		}
+		if ok && req.file() != nil {
+			if n, err = c.sendFile(l, req); !errors.Is(err, errNoSendfile) {
+				return n, err
+			}
 		}
 	}
 	buf := blocks.Get().(*[]byte)
@@ -99,6 +106,26 @@ func (c *blockConn) ReadFrom(r io.Reader) (n int64, err error) {
 			return n, rerr
 		}
 	}
+}
+
+// fileBlock is how many bytes of a file the kernel is asked to send at a time.
+const fileBlock = 4 << 20
+
+// sendFile sends what is left of a body that is in a file.
+func (c *blockConn) sendFile(l *io.LimitedReader, req *watchedRequest) (n int64, err error) {
+	for l.N > 0 {
+		w, err := req.push(c.Conn, min(fileBlock, l.N))
+		c.passed.Add(uint64(w))
+		n += w
+		l.N -= w
+		if err == io.EOF {
+			return n, nil
+		}
+		if err != nil {
+			return n, err
+		}
+	}
+	return n, nil
 }
 
 // sendMemory sends what is left of a body that is in memory.

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+
+	"github.com/ckptsync/ckptsync/blob"
 )
 
 // errStalled is what a request fails with on which no byte moved.
@@ -204,6 +206,21 @@ type watchedRequest struct {
 
 // memory reports whether take works.
 func (r *watchedRequest) memory() bool { return r.source != nil && r.source.memory() }
+
+// file is body.file.
+func (r *watchedRequest) file() blob.FileSource {
+	if r.source == nil {
+		return nil
+	}
+	return r.source.file()
+}
+
+// push is body.push.
+func (r *watchedRequest) push(conn net.Conn, n int64) (sent int64, err error) {
+	sent, err = r.source.push(conn, n)
+	r.watch.sent(sent, err)
+	return sent, err
+}
 
 // take is body.take.
 func (r *watchedRequest) take(n int64) (p []byte, release func(), err error) {

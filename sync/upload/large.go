@@ -3,7 +3,6 @@ package upload
 import (
 	"context"
 	"errors"
-	"hash/crc32"
 	"io"
 	"os"
 	"sync"
@@ -315,14 +314,13 @@ func (l *large) complete(ctx context.Context) error {
 // pass to hash, another to send, and the store or its driver compares the
 // checksums of the two.
 func (l *large) whole(ctx context.Context) error {
-	sum, known := uint32(0), true
+	sum := uint32(0)
 	for n := range l.parts() {
 		off := int64(n) * l.f.Chunk
 		size := min(l.f.Chunk, l.f.Ident.Size-off)
-		err := l.u.withChunk(ctx, l.f, l.file, off, size, func(_ context.Context, src blob.Source, d commit.Digest, _ uint32) error {
+		err := l.u.withChunk(ctx, l.f, l.file, off, size, func(_ context.Context, _ blob.Source, d commit.Digest, crc uint32) error {
 			l.digests[n] = d
-			b, inMemory := src.(blob.Bytes)
-			sum, known = crc32.Update(sum, table(), b), known && inMemory
+			sum = blob.CombineCRC32C(sum, crc, size)
 			return nil
 		})
 		if err != nil {
@@ -334,11 +332,7 @@ func (l *large) whole(ctx context.Context) error {
 		return err
 	}
 	defer release()
-	opts := &blob.PutOptions{}
-	if known {
-		opts.CRC32C = &sum
-	}
-	if _, err := l.u.bucket.Put(ctx, l.f.Object, fileSource{l.file, l.f.Ident.Size}, opts); err != nil {
+	if _, err := l.u.bucket.Put(ctx, l.f.Object, fileSource{l.file, 0, l.f.Ident.Size}, &blob.PutOptions{CRC32C: &sum}); err != nil {
 		return err
 	}
 	if err := still(l.f, l.file); err != nil {
@@ -347,12 +341,3 @@ func (l *large) whole(ctx context.Context) error {
 	l.u.progress(l.f.Ident.Size, 0)
 	return l.log.FileSent(l.f, l.digests)
 }
-
-// fileSource is a whole open file as a blob.Source.
-type fileSource struct {
-	*os.File
-	size int64
-}
-
-// Size returns the length in bytes.
-func (s fileSource) Size() int64 { return s.size }

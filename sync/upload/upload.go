@@ -1,20 +1,18 @@
 // Package upload moves the bytes of one step to the store: every byte is read
-// once, hashed once and sent from the same pages, several chunks at a time
-// under one budget of memory.
+// and hashed once and sent from the same pages, several chunks at a time under
+// one budget of memory. Where the store compares checksums, and the system can
+// send from the page cache, the pages that are sent are the file's own.
 package upload
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/crc32"
-	"io"
 	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
 
-	"github.com/zeebo/blake3"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
 
@@ -22,14 +20,6 @@ import (
 	"github.com/ckptsync/ckptsync/commit"
 	"github.com/ckptsync/ckptsync/sync/pagecache"
 	"github.com/ckptsync/ckptsync/sync/tree"
-)
-
-const (
-	block = 1 << 20 // bytes hashed at a time: what was just read is still in the core's cache
-	// maxBuffer is the largest chunk that is read into memory as a whole.
-	// Larger ones (files over 640 GiB) are read twice instead: once to be
-	// hashed, once to be sent, and the store compares the checksums.
-	maxBuffer = 64 << 20
 )
 
 // File is one file to send.
@@ -115,7 +105,8 @@ type Uploader struct {
 	budget      *semaphore.Weighted
 	ready       *semaphore.Weighted // what is being read, sent, or has no answer yet
 	slots       *semaphore.Weighted // what is being sent
-	buffers     sync.Pool
+	buffers     sync.Pool           // of chunks
+	blocks      sync.Pool           // of *[block]byte
 	// Progress, if not nil, is told of every chunk that the store has
 	// acknowledged: bytes sent now, or in the store before. Bytes that seemed
 	// to be there and are sent after all are taken back: before is negative.
@@ -134,7 +125,8 @@ func New(b blob.Bucket, concurrency int, memory int64) *Uploader {
 	return &Uploader{
 		bucket: b, concurrency: concurrency, memory: memory,
 		budget: semaphore.NewWeighted(memory), slots: semaphore.NewWeighted(int64(smallShare * concurrency)),
-		ready: semaphore.NewWeighted(int64(atOnce(concurrency))),
+		ready:  semaphore.NewWeighted(int64(atOnce(concurrency))),
+		blocks: sync.Pool{New: func() any { return new([block]byte) }},
 	}
 }
 
@@ -241,105 +233,11 @@ func (u *Uploader) small(ctx context.Context, f *File, cache pagecache.Policy) (
 	return digests, err
 }
 
-// withChunk reads n bytes at off, hashing them, and calls send with a source
-// of exactly the bytes that were hashed (or, beyond maxBuffer, of the file), when
-// it may be sent.
-func (u *Uploader) withChunk(ctx context.Context, f *File, file io.ReaderAt, off, n int64, send sender) error {
-	if err := u.ready.Acquire(ctx, share(n)); err != nil {
-		return context.Cause(ctx)
-	}
-	defer u.ready.Release(share(n))
-	weight := min(max(n, 1), u.memory)
-	if n > maxBuffer {
-		weight = min(block, u.memory)
-	}
-	if err := u.budget.Acquire(ctx, weight); err != nil {
-		return context.Cause(ctx)
-	}
-	defer u.budget.Release(weight)
-	if f.stopped() {
-		return ErrStopped
-	}
-
-	var buf []byte
-	if n <= maxBuffer {
-		buf = u.buffer(n)
-		defer u.release(buf)
-	} else {
-		buf = u.buffer(block)
-		defer u.release(buf)
-		return u.streamed(ctx, f, file, off, n, buf, send)
-	}
-	h, crc := blake3.New(), uint32(0)
-	for at := int64(0); at < n; at += block {
-		b := buf[at:min(at+block, n)]
-		if err := readFull(f, file, b, off+at); err != nil {
-			return err
-		}
-		h.Write(b)
-		crc = crc32.Update(crc, table(), b)
-	}
-	var d commit.Digest
-	h.Sum(d[:0])
-	return u.inSlot(ctx, f, blob.Bytes(buf[:n]), d, crc, send)
-}
-
-// streamed hashes a huge chunk block by block and hands the file itself to
-// send: the store's comparison of the checksum shows if it changed in between.
-func (u *Uploader) streamed(ctx context.Context, f *File, file io.ReaderAt, off, n int64, buf []byte, send sender) error {
-	h, crc := blake3.New(), uint32(0)
-	for at := int64(0); at < n; at += block {
-		b := buf[:min(block, n-at)]
-		if err := readFull(f, file, b, off+at); err != nil {
-			return err
-		}
-		h.Write(b)
-		crc = crc32.Update(crc, table(), b)
-	}
-	var d commit.Digest
-	h.Sum(d[:0])
-	err := u.inSlot(ctx, f, io.NewSectionReader(file, off, n), d, crc, send)
-	if errors.Is(err, blob.ErrCorrupt) {
-		return &ChangedError{Path: f.Path, Why: "its bytes differ between two reads"}
-	}
-	return err
-}
-
-func (u *Uploader) buffer(n int64) []byte {
-	if n <= smallest {
-		return make([]byte, n)
-	}
-	if b, ok := u.buffers.Get().(*[]byte); ok && int64(cap(*b)) >= n {
-		return (*b)[:n]
-	}
-	return make([]byte, max(n, u.bufferSize(n)))[:n]
-}
-
-// smallest is the buffer size below which pooling is not worth while: a step
-// of many small files must not hold many large buffers.
-const smallest = 1 << 20
-
-func (u *Uploader) bufferSize(n int64) int64 {
-	const usual = 16 << 20
-	if n > smallest && n < usual && usual <= u.memory/int64(u.concurrency) {
-		return usual
-	}
-	return n
-}
-
-func (u *Uploader) release(b []byte) {
-	if cap(b) > smallest {
-		u.buffers.Put(&b)
-	}
-}
-
 func (u *Uploader) progress(sent, before int64) {
 	if u.Progress != nil {
 		u.Progress(sent, before)
 	}
 }
-
-func table() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
 
 func open(f *File) (*os.File, error) {
 	file, err := f.Open()
@@ -373,15 +271,4 @@ func describe(was, now tree.Ident) string {
 		return fmt.Sprintf("its size was %d bytes and is %d", was.Size, now.Size)
 	}
 	return "its modification time changed"
-}
-
-func readFull(f *File, r io.ReaderAt, b []byte, off int64) error {
-	n, err := r.ReadAt(b, off)
-	switch {
-	case n == len(b):
-		return nil
-	case err == io.EOF:
-		return &ChangedError{Path: f.Path, Why: fmt.Sprintf("it ends at %d of %d bytes", off+int64(n), f.Ident.Size)}
-	}
-	return &ReadError{Path: f.Path, Err: err}
 }
