@@ -36,12 +36,14 @@ import (
 // the evidence there or as good as that, is sealed after one last pass over the
 // names.
 
-// earlyQuiet is how long a file must have been as it is before it is sent as a
-// whole.
+// earlyQuiet is how long a file of one chunk must have been as it is before it
+// is sent: that it is sent twice costs an object.
 const earlyQuiet = time.Second
 
-// earlyPause is how long a file that grew must not have grown before its end is
-// sent. It may be sent again for that, and no more.
+// earlyPause is how long a larger file must have been as it is before all of it is
+// sent, in parts. It is longer than a kernel whose memory is full of what is to be
+// written makes a writer wait. Of one that goes on after all, what is in the way of
+// that is sent again.
 const earlyPause = 250 * time.Millisecond
 
 // doubtEvery is how often it is looked whether what is in doubt can be made

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/ckptsync/ckptsync/blob"
 	"github.com/ckptsync/ckptsync/commit"
@@ -61,17 +62,14 @@ func (s *sender) pieces(t tree.Entry, yield func(piece) bool) {
 	if s.sent(t) {
 		return
 	}
-	quiet := s.quiet(t)
 	chunk := commit.ChunkSize(t.Size)
 	switch {
 	case t.Size <= chunk:
-		if quiet {
+		if s.quiet(t, earlyQuiet) {
 			yield(piece{t: t, chunk: chunk, size: t.Size, quiet: true})
 		}
 	case s.noParts():
-	case quiet:
-		s.parts(t, chunk, t.Size, yield)
-	case was.grows && s.g.looked.Sub(was.since) >= earlyPause:
+	case s.quiet(t, earlyPause):
 		s.parts(t, chunk, t.Size, yield) // it ends here, it seems
 	case was.grows && t.Size < chunk*blob.MaxParts:
 		// The chunk that is being written, and the one before it, are left:
@@ -87,15 +85,15 @@ func (s *sender) noParts() bool {
 	return s.a.noParts
 }
 
-// quiet reports whether the file has been as it is for a moment.
-func (s *sender) quiet(t tree.Entry) bool {
-	return s.g.looked.Sub(s.a.seen[t.Path].since) >= earlyQuiet
+// quiet reports whether the file has been as it is for that long.
+func (s *sender) quiet(t tree.Entry, d time.Duration) bool {
+	return s.g.looked.Sub(s.a.seen[t.Path].since) >= d
 }
 
 // doubts yields what was sent of a quiet file and is in doubt, if to read it
 // again now would end that.
 func (s *sender) doubts(t tree.Entry, yield func(piece) bool) {
-	if !s.quiet(t) || !s.sureNow(t) {
+	if !s.quiet(t, earlyQuiet) || !s.sureNow(t) {
 		return
 	}
 	if r, ok := s.a.j.object(t.Path, t.Ident); ok {
@@ -143,7 +141,7 @@ func (s *sender) sent(t tree.Entry) bool {
 func (s *sender) parts(t tree.Entry, chunk, size int64, yield func(piece) bool) {
 	r, begun := s.begun(t, chunk)
 	for n := 1; int64(n-1)*chunk < size; n++ {
-		p := piece{t: t, chunk: chunk, part: n, size: min(chunk, size-int64(n-1)*chunk), quiet: s.quiet(t)}
+		p := piece{t: t, chunk: chunk, part: n, size: min(chunk, size-int64(n-1)*chunk), quiet: s.quiet(t, earlyPause)}
 		s.a.mu.Lock()
 		skip := s.odd[t.Path] || s.a.alike[t.Path][n]
 		s.a.mu.Unlock()

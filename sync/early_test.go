@@ -385,6 +385,28 @@ func TestAheadPreallocatedFileWaits(t *testing.T) {
 	w.wantOnce()
 }
 
+// TestAheadFileThatWasWrittenAtOnce: a disk is fast enough for a large file to be
+// there whole when it is first seen, and it need not be quiet for as long as a
+// small one.
+func TestAheadFileThatWasWrittenAtOnce(t *testing.T) {
+	w := newEarlyWorld(t, nil)
+	fs := big(100)
+	w.write("checkpoint-100", fs[:2]...)
+	w.tick()
+	if s := w.sent(); len(s) > 0 {
+		t.Errorf("sent when it was first seen: %v", s)
+	}
+	w.tick()
+	if s := w.sent(); len(s) != 3 || s[weights+"#3"] != 1 {
+		t.Errorf("sent a moment later: %v", s)
+	}
+	w.write("checkpoint-100", fs[2:]...)
+	w.settle()
+	w.wantCommitted(100)
+	w.wantOnce()
+	w.wantTidy()
+}
+
 func TestAheadSilentChangeIsFound(t *testing.T) {
 	for _, settle := range []time.Duration{0, 5 * time.Second} {
 		for _, path := range []string{"checkpoint-100/optimizer.pt", weights} {
@@ -482,7 +504,7 @@ func TestAheadGivesWayToACompleteStep(t *testing.T) {
 			})
 		}
 	}
-	w.ticks(3)
+	w.ticks(2)
 	if n := w.sent()["checkpoint-200/model.safetensors#1"]; n != 1 {
 		t.Fatalf("sent: %v", w.sent())
 	}

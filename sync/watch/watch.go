@@ -16,9 +16,10 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// debounce is how long a Watcher waits after the first event, so that one save
-// of many files is one hint.
-const debounce = 100 * time.Millisecond
+// atMost is how often a Watcher hints because of events: the first is a hint at
+// once, and what follows within that time is one more at its end. So one save of
+// many files is few hints, and the file that ends it does not wait for long.
+const atMost = 100 * time.Millisecond
 
 // Watcher turns file system events into hints. A nil Watcher never hints.
 type Watcher struct {
@@ -134,19 +135,20 @@ func (w *Watcher) hint() {
 func (w *Watcher) loop() {
 	defer w.ended.Done()
 	var due <-chan time.Time
+	var hinted time.Time
 	for {
 		select {
 		case <-w.done:
 			return
 		case <-due:
-			due = nil
+			due, hinted = nil, time.Now()
 			w.hint()
 		case _, ok := <-w.n.events():
 			if !ok {
 				return
 			}
 			if due == nil {
-				due = time.After(debounce)
+				due = time.After(time.Until(hinted.Add(atMost)))
 			}
 		case _, ok := <-w.n.errs(): // an overflow, most likely
 			if !ok {

@@ -5,10 +5,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/fsnotify/fsnotify"
 	"go.uber.org/goleak"
@@ -97,7 +100,7 @@ func TestO42OverflowIsAHint(t *testing.T) {
 	<-w.Hints()
 }
 
-func TestAddingIsAHintAndManyEventsAreOne(t *testing.T) {
+func TestAddingIsAHint(t *testing.T) {
 	f := newFake(10)
 	w := start(f)
 	defer w.Close()
@@ -105,21 +108,50 @@ func TestAddingIsAHintAndManyEventsAreOne(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-w.Hints() // files may have been created in a before it was watched
-	for range 5 {
-		f.ev <- fsnotify.Event{Name: "/root/a/x", Op: fsnotify.Create}
-	}
-	<-w.Hints()
-	select {
-	case <-w.Hints():
-		t.Error("five events within the debounce gave two hints")
-	default:
-	}
 	if err := w.Set(root, []string{"."}); err != nil {
 		t.Fatal(err)
 	}
 	if f.added[filepath.Join("/root", "a")] {
 		t.Error("a directory that is not asked for any more is still watched")
 	}
+}
+
+// TestHintsAreEarlyAndFew: an event after a while is a hint at once, many are one
+// each time that a Watcher may hint, and the last of them is never lost.
+func TestHintsAreEarlyAndFew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(10)
+		w := start(f)
+		defer w.Close()
+		began := time.Now()
+		var hints []time.Duration
+		count := func() {
+			synctest.Wait()
+			select {
+			case <-w.Hints():
+				hints = append(hints, time.Since(began).Round(time.Millisecond))
+			default:
+			}
+		}
+		for range 25 { // an event every 10 ms, from 0 to 240
+			f.ev <- fsnotify.Event{Name: "/root/a/x", Op: fsnotify.Create}
+			time.Sleep(time.Nanosecond) // what is due now is told now
+			count()
+			time.Sleep(10*time.Millisecond - time.Nanosecond)
+			count()
+		}
+		for range 100 {
+			time.Sleep(10 * time.Millisecond)
+			count()
+		}
+		f.ev <- fsnotify.Event{Name: "/root/a/x", Op: fsnotify.Create}
+		time.Sleep(time.Nanosecond)
+		count()
+		want := []time.Duration{0, atMost, 2 * atMost, 3 * atMost, 1250 * time.Millisecond}
+		if !slices.Equal(hints, want) {
+			t.Errorf("hints at %v, want %v", hints, want)
+		}
+	})
 }
 
 func TestRealEvents(t *testing.T) {
