@@ -90,7 +90,8 @@ func (s *story) makeDir() (err error) {
 		return fmt.Errorf("demo: %w", err)
 	}
 	s.env = slices.DeleteFunc(slices.Clone(s.o.Env), func(kv string) bool { return strings.HasPrefix(kv, "CKPTSYNC_") })
-	s.env = append(s.env, "CKPTSYNC_RUN=demo", "CKPTSYNC_STORE="+s.store(), "CKPTSYNC_LOG_FORMAT=text", "CKPTSYNC_LOG_LEVEL=error")
+	// What a daemon that is killed leaves goes with everything else.
+	s.env = append(s.env, "TMPDIR="+s.dir, "XDG_RUNTIME_DIR=", "CKPTSYNC_RUN=demo", "CKPTSYNC_STORE="+s.store(), "CKPTSYNC_LOG_FORMAT=text", "CKPTSYNC_LOG_LEVEL=error")
 	return nil
 }
 
