@@ -25,8 +25,12 @@ const (
 	markerName = "DONE"
 )
 
-// block is how many bytes are read, hashed and written at a time.
-const block = 1 << 20
+const (
+	// block is how many bytes are read and written at a time.
+	block = 1 << 20
+	// hashBlock is how many are hashed as soon as they were read.
+	hashBlock = 128 << 10
+)
 
 // workload is the files that a case moves.
 type workload struct {

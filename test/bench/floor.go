@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
+	"unsafe"
 
 	"github.com/zeebo/blake3"
 	"golang.org/x/sync/errgroup"
@@ -30,6 +31,7 @@ type floorArgs struct {
 	Prefix   string // of the objects, with the bucket before it
 	Dir      string // up: of the files; down: to be made
 	Known    string // down: the file of the digests, by name
+	Direct   bool   // down: past the page cache
 }
 
 // floor is the least that a client has to do.
@@ -99,8 +101,8 @@ func (fl *floor) upChunk(ctx context.Context, name string, off, n int64) error {
 	defer fl.pool.Put(buf)
 	b := (*buf)[:n]
 	h, crc := blake3.New(), uint32(0)
-	for at := int64(0); at < n; at += block {
-		part := b[at:min(at+block, n)]
+	for at := int64(0); at < n; at += hashBlock {
+		part := b[at:min(at+hashBlock, n)]
 		if _, err := f.ReadAt(part, off+at); err != nil {
 			return err
 		}
@@ -137,11 +139,11 @@ func (fl *floor) down(ctx context.Context) error {
 		return err
 	}
 	var buffers sync.Pool
-	buffers.New = func() any { b := make([]byte, block); return &b }
+	buffers.New = func() any { b := aligned(block); return &b }
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(concurrency)
 	for name, k := range known {
-		t, err := newTarget(filepath.Join(staging, name), k.Size, len(k.Digests))
+		t, err := fl.newTarget(filepath.Join(staging, name), k.Size, len(k.Digests))
 		if err != nil {
 			return errors.Join(err, g.Wait())
 		}
@@ -167,8 +169,12 @@ func (fl *floor) down(ctx context.Context) error {
 	return syncPath(filepath.Dir(fl.Dir))
 }
 
-func newTarget(path string, size int64, chunks int) (*target, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+func (fl *floor) newTarget(path string, size int64, chunks int) (*target, error) {
+	flags := os.O_RDWR | os.O_CREATE | os.O_EXCL
+	if fl.Direct && size%pageSize == 0 {
+		flags |= unix.O_DIRECT
+	}
+	f, err := os.OpenFile(path, flags, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -178,6 +184,16 @@ func newTarget(path string, size int64, chunks int) (*target, error) {
 		return nil, err
 	}
 	return t, nil
+}
+
+// pageSize is what writes past the page cache are aligned to, in bytes.
+const pageSize = 4096
+
+// aligned is a buffer of n bytes that begins at a page.
+func aligned(n int) []byte {
+	b := make([]byte, n+pageSize)
+	skip := -int(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) & (pageSize - 1)
+	return b[skip : skip+n : skip+n]
 }
 
 func (fl *floor) downChunk(ctx context.Context, t *target, name string, off, n int64, want commit.Digest, buf []byte) error {

@@ -23,6 +23,7 @@ func moveFlags(s *settings, f *flag.FlagSet) {
 	f.Var(&s.Only, "only", "only the movers whose names begin with one of these")
 	f.BoolVar(&s.Peers, "peers", true, "measure the peers that are installed")
 	f.StringVar(&s.Profiles, "profiles", "", "also run the engine in a process that writes a CPU profile into this `DIR`")
+	f.BoolVar(&s.Direct, "direct", false, "down: ckptsync and the floor write past the page cache, whose cold pages tell more of the host than of either; peers do not")
 }
 
 // workloads are the cases that were asked for.

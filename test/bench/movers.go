@@ -96,7 +96,7 @@ func floorMover(name string, digests bool) mover {
 	return mover{name: name, can: onlyWhole, process: func(b *bench, t *trip) (process, error) {
 		a := floorArgs{Way: t.way, Digests: digests, Endpoint: t.st.endpoint, Prefix: bucketName + "/floor/" + t.name, Dir: t.w.step()}
 		if t.way == down {
-			a.Prefix, a.Dir, a.Known = t.folder, t.target, t.w.digests()
+			a.Prefix, a.Dir, a.Known, a.Direct = t.folder, t.target, t.w.digests(), b.s.Direct
 		}
 		return child("floor", a, b.env(t.st))
 	}}
@@ -118,8 +118,11 @@ func runProgram(b *bench, t *trip) (process, error) {
 		return b.push(t.st, t.name, t.w.root), nil
 	}
 	run, _, _ := strings.Cut(strings.TrimPrefix(t.folder, bucketName+"/"), "/")
-	return b.ckptsync(t.st, "restore", "--run", run, "--to", t.target, "--read-only", "--layout", "bench",
-		"--state-dir", filepath.Join(b.dir, "state", t.name)), nil
+	args := []string{"--run", run, "--to", t.target, "--read-only", "--layout", "bench", "--state-dir", filepath.Join(b.dir, "state", t.name)}
+	if b.s.Direct {
+		args = append(args, "--direct")
+	}
+	return b.ckptsync(t.st, "restore", args...), nil
 }
 
 // clean takes away what a trip left on the disk.

@@ -28,6 +28,7 @@ type settings struct {
 	Only     listFlag
 	Peers    bool
 	Profiles string
+	Direct   bool // move: down
 
 	Window      time.Duration // trainer: per window; shaped: what a measurement should take
 	Threads     int           // trainer
