@@ -56,7 +56,7 @@ func npmInstall(ctx context.Context, pkg, dir string) error {
 	cmd := exec.CommandContext(ctx, "npm", "install", "--prefix", tmp, "--no-audit", "--no-fund", "--no-update-notifier", "--ignore-scripts", pkg)
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("npm install %s: %w: %s", pkg, err, lastLine(out.Bytes()))
+		return fmt.Errorf("npm install %s: %w:\n%s", pkg, err, bytes.TrimSpace(out.Bytes()))
 	}
 	return os.Rename(tmp, dir)
 }
