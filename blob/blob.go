@@ -147,6 +147,10 @@ type Part struct {
 	Size   int64  `json:"size"` // bytes
 	ETag   string `json:"etag"` // opaque; handed back to Complete
 	CRC32C uint32 `json:"crc32c"`
+	// Stored is the checksum of the part as the store has it, where a decorator
+	// changes the bytes (ageblob), and handed back to Complete; 0: CRC32C is.
+	// Parts may leave it zero, as CRC32C.
+	Stored uint32 `json:"stored_crc32c,omitempty"`
 }
 
 // Upload is an object on its way, in parts. Nothing is visible under its key

@@ -103,6 +103,9 @@ func wantParts(t *testing.T, u blob.Upload, want ...blob.Part) {
 		if p.CRC32C == 0 {
 			p.CRC32C = want[i].CRC32C
 		}
+		if p.Stored == 0 {
+			p.Stored = want[i].Stored
+		}
 		if p != want[i] {
 			t.Fatalf("part %d is listed as %+v, want %+v", i+1, got[i], want[i])
 		}
