@@ -1,6 +1,10 @@
 package commit
 
-import "errors"
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+)
 
 // validate checks an attempt, whoever wrote it.
 func (a *Attempt) validate() error {
@@ -82,5 +86,34 @@ func (r *Run) validate() error {
 	if err := CheckRun(r.Run); err != nil {
 		return invalid("%w", err)
 	}
+	switch e := r.Encryption; {
+	case r.Format == FormatRun && e == nil:
+	case r.Format == FormatRun, e == nil:
+		return invalid("format %s goes with \"encryption\", and no other does", FormatSealed)
+	case e.Scheme != SchemeAge:
+		return fmt.Errorf("%w: encrypted as %.60q, this ckptsync knows %s: use a newer one here", ErrFormat, e.Scheme, SchemeAge)
+	case !validKeyID(e.Key):
+		return invalid("%.60q names no key", e.Key)
+	}
 	return nil
+}
+
+func (w *WrappedKey) validate() error {
+	if err := CheckRun(w.Run); err != nil {
+		return invalid("%w", err)
+	}
+	if !validKeyID(w.Key) {
+		return invalid("%.60q names no key", w.Key)
+	}
+	return nil
+}
+
+// decodeRun decodes run.json of either format.
+func decodeRun(body []byte) (*Run, error) {
+	var head formatField
+	format := FormatRun
+	if json.Unmarshal(body, &head) == nil && head.Format != nil && *head.Format == FormatSealed {
+		format = FormatSealed
+	}
+	return parse[Run](body, format, maxSmall)
 }

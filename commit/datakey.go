@@ -30,10 +30,16 @@ func (s *Store) DataPrefix(id ID, node int, token string) string {
 //     is too long, or that is not clean, becomes ~/<BLAKE3 of the path>;
 //   - a leading component "~" becomes %7E.
 //
+// In an encrypted run every path becomes ~/<digest of the path>, a digest that only
+// who has the run's key can compute.
+//
 // Different paths have different keys. Nobody computes a path from a key, or
 // the key of an existing object from its path: the manifest names both.
 func (s *Store) DataKey(id ID, node int, token, path string) string {
 	prefix := s.DataPrefix(id, node, token)
+	if d, ok := s.keyring().hidden(s.run, path); ok {
+		return prefix + "~/" + d.String()
+	}
 	if key, ok := escapePath(path); ok && len(prefix)+len(key) <= maxObject {
 		return prefix + key
 	}

@@ -15,6 +15,9 @@ var (
 	// ErrInvalid: an object that breaks the rules of its format: damaged,
 	// edited by hand or hostile. It is refused whole.
 	ErrInvalid = errors.New("invalid object")
+	// ErrEncrypted: the run is encrypted, and what would open it is not there. It
+	// comes with blob.ErrDenied: nothing is known of what is in the run.
+	ErrEncrypted = errors.New("the run is encrypted")
 	// ErrConflict: under that name there is other content than ours.
 	ErrConflict = errors.New("conflict")
 )

@@ -47,7 +47,11 @@ func goldens() []golden {
 	}
 	const token = "abcdefghijklmnopqrstuvwxyz"
 	return []golden{
-		{"run", keyRun, &Run{FormatRun, "exp1"}, small[Run](FormatRun, maxSmall)},
+		{"run", keyRun, &Run{Format: FormatRun, Run: "exp1"}, small[Run](FormatRun, maxSmall)},
+		{"run-encrypted", keyRun, &Run{Format: FormatSealed, Run: "exp1", Encryption: &Encryption{SchemeAge, goldenKey}},
+			func(b []byte) (any, error) { return decodeRun(b) }},
+		{"key", keyKey(goldenKey, 1), &WrappedKey{Format: FormatKey, Run: "exp1", Key: goldenKey, Recipients: []string{goldenOwner},
+			Wrapped: goldenWrapped, Token: token, Created: at}, small[WrappedKey](FormatKey, maxSmall)},
 		{"attempt", keyAttempt(3), &Attempt{Format: FormatAttempt, Attempt: 3, Declared: true, Base: &base, Rank: 3, Nodes: 2,
 			Join: "job-4711.2", Token: token, Host: "gpu-17", Created: at}, small[Attempt](FormatAttempt, maxSmall)},
 		{"attempt-fresh", keyAttempt(1), &Attempt{Format: FormatAttempt, Attempt: 1, Declared: true, Rank: 1, Fresh: true, Nodes: 1,
@@ -64,6 +68,36 @@ func goldens() []golden {
 			By: "verify", Token: token, Created: at}, small[Mark](FormatMark, maxSmall)},
 		{"mark-attempt", keyMark(ID{Attempt: 3}, Excluded, true), &Mark{Format: FormatMark, ID: ID{Attempt: 3}, Whole: true, Word: Excluded,
 			Reason: "wrong data mix", By: "mei", Token: token, Created: at}, small[Mark](FormatMark, maxSmall)},
+	}
+}
+
+// An owner of a run, the run's key, and that key encrypted for the owner: for tests
+// alone.
+const (
+	goldenIdentity = "AGE-SECRET-KEY-1WNNE87CEQ22YRMXPUWTYMRA67A8FJ8YMY6DR5Q4N7ZFM2Q74X72SGVD04C"
+	goldenOwner    = "age1257qp4q7zz3pu8ypru34puscvgq5xt2rrxx40grs364v8xv703psaqzw8e"
+	goldenKey      = "ef7105e941d95ec66b5b093fc5e29826"
+	goldenSecret   = "AGE-SECRET-KEY-1T4NPG09Z8W0UV2W6LGMVE284YFDQYK7M9WJQAEQ3P2HXPP9M2DKS45XDAE"
+	goldenWrapped  = "-----BEGIN AGE ENCRYPTED FILE-----\nYWdlLWVuY3J5cHRpb24ub3JnL3YxCi0+IFgyNTUxOSBjT0JDQks1VlVkSHAyanl6\nVTNaV1h2Y0FIdkc4UExwTVlpK2F0Ykc5clRrClVPelFJRjFkenluM25DOTJ1UkMv\nVmM1OHdLQjJXOXF4VitObmNqc2NGak0KLS0tIEVZRnU4Q2g0TThZb1F5M2Jlb09o\naFpOK3d6cko3MkN2ckMyK05wcksvWTgKewLOSBf/6I4E0JgLjTb37HvlmzyCNtML\n1wSIm1lhy4GA/NiHP2HTjrKtKcdykLUO1eAFYHWo2QlG9rD/tUPIh1maA5iWLsSg\nM4EMd4N9adf42WaqmEsGgUiQxVJ9kMMkaVanfm9U98ypcA==\n-----END AGE ENCRYPTED FILE-----\n"
+)
+
+// TestGoldenKey: what is in the format's example opens.
+func TestGoldenKey(t *testing.T) {
+	ids, rs, err := ParseIdentities([]byte(goldenIdentity))
+	if err != nil || rs[0].Text != goldenOwner {
+		t.Fatal(rs, err)
+	}
+	body, err := os.ReadFile(filepath.Join("testdata", "v1", "key.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, err := NewKeyring(nil, Owners{Identities: ids}).unwrap(body, "exp1", goldenKey)
+	if err != nil || k.Secret() != goldenSecret {
+		t.Fatal(err)
+	}
+	const path, want = "checkpoint-500/model.safetensors", "83aab325517b181292703bcbe6c1ae4600aa9cf9e97168eacd9efa4ba158ef94"
+	if got := Digest(k.Digest(path)).String(); got != want {
+		t.Errorf("the key of %s ends in %s, and did in %s", path, got, want)
 	}
 }
 

@@ -30,8 +30,9 @@ func keyPart(id ID, node, claim int) string {
 func keyVote(id ID, node, claim int) string {
 	return fmt.Sprintf("votes/%s/node-%05d.%02d.json", id, node, claim)
 }
-func keyMarker(id ID) string { return "commits/" + id.String() + ".json" }
-func keyTomb(id ID) string   { return "tombs/" + id.String() + ".json" }
+func keyKey(id string, number int) string { return fmt.Sprintf("keys/%s/%04d.json", id, number) }
+func keyMarker(id ID) string              { return "commits/" + id.String() + ".json" }
+func keyTomb(id ID) string                { return "tombs/" + id.String() + ".json" }
 
 // keySignature is the key of a signature of a marker with that digest.
 func keySignature(id ID, key string, marker Digest) string {
@@ -64,6 +65,7 @@ const (
 	KindMark        Kind = "mark"         // on a commit
 	KindAttemptMark Kind = "attempt-mark" // on an attempt as a whole
 	KindSignature   Kind = "signature"
+	KindKey         Kind = "key" // of an encrypted run, wrapped
 	KindData        Kind = "data"
 )
 
@@ -73,9 +75,9 @@ type Object struct {
 	Kind  Kind
 	ID    ID
 	Node  int
-	Claim int
+	Claim int // of KindKey the number of the wrapped key
 	Word  Word
-	Token string // KindData; of KindSignature the number of the key
+	Token string // KindData; of KindSignature the number of the key, of KindKey the key's ID
 	Path  string // KindData: what follows the node's folder, as it stands in the key
 
 	Digest Digest // KindSignature: of the marker
@@ -115,6 +117,8 @@ func ParseKey(key string) (Object, bool) {
 		o.ID, okID = ParseID(idText)
 		o.Node, o.Claim, okNode = parseNode(node)
 		return o, found && okID && okNode
+	case "keys":
+		return parseKeyKey(rest)
 	case "commits", "tombs":
 		o := Object{Kind: KindMarker}
 		if dir == "tombs" {
@@ -127,6 +131,15 @@ func ParseKey(key string) (Object, bool) {
 	}
 	return Object{}, false
 }
+
+func parseKeyKey(s string) (Object, bool) {
+	id, num, _ := strings.Cut(s, "/")
+	n, ok := parsePadded(num, 4)
+	return Object{Kind: KindKey, Token: id, Claim: n}, ok && n >= 1 && validKeyID(id)
+}
+
+// validKeyID reports whether s can be the ID of a run's key.
+func validKeyID(s string) bool { return len(s) == 32 && strings.Trim(s, "0123456789abcdef") == "" }
 
 func parseAttempt(s string) (Object, bool) {
 	num, sub, nested := strings.Cut(s, "/")

@@ -106,6 +106,8 @@ func FuzzParseKey(f *testing.F) {
 			back = keyMark(o.ID, o.Word, o.Kind == KindAttemptMark)
 		case KindSignature:
 			back = keySignature(o.ID, o.Token, o.Digest)
+		case KindKey:
+			back = keyKey(o.Token, o.Claim)
 		case KindData:
 			back = (*Store)(nil).DataPrefix(o.ID, o.Node, o.Token) + o.Path
 		}

@@ -1,6 +1,7 @@
 package commit
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -53,52 +54,90 @@ func (s *Store) Bucket() blob.Bucket { return s.b }
 func (s *Store) Key(object string) string { return s.run + "/" + object }
 
 // Ensure makes sure that the prefix belongs to this run: it creates run.json,
-// or checks that what is there is of this run and of a format that is known.
-// Only those who are about to write need it; readers use Exists.
+// or checks that what is there is of this run and of a format that is known. If the
+// bucket encrypts new runs the run gets a key; one that is in the clear is then
+// refused (ErrConflict). Only those who are about to write need it; readers use
+// Exists.
 func (s *Store) Ensure(ctx context.Context) error {
-	there, err := s.Exists(ctx)
-	if there || err != nil {
+	keys := s.keyring()
+	r, err := s.readRun(ctx)
+	switch {
+	case err != nil && !errors.Is(err, blob.ErrNotExist):
 		return err
+	case err == nil && r.Encryption == nil && keys.encrypts():
+		return s.inTheClear()
+	case err == nil:
+		return nil
+	case keys.encrypts():
+		return s.beginEncrypted(ctx, keys)
 	}
-	body, err := encode(&Run{Format: FormatRun, Run: s.run}, maxSmall)
-	if err != nil {
-		return err
-	}
-	other, err := s.create(ctx, keyRun, body)
-	if other != nil {
-		return s.checkRun(other)
-	}
+	_, err = s.begin(ctx, &Run{Format: FormatRun, Run: s.run})
 	return err
 }
 
+// begin creates run.json, and returns what is there then.
+func (s *Store) begin(ctx context.Context, r *Run) (*Run, error) {
+	body, err := encode(r, maxSmall)
+	if err != nil {
+		return nil, err
+	}
+	other, err := s.create(ctx, keyRun, body)
+	switch {
+	case other != nil:
+		return s.checkRun(ctx, other)
+	case err != nil:
+		return nil, err
+	}
+	return s.checkRun(ctx, body)
+}
+
 // Exists reports whether the run was ever begun under this prefix. It is an
-// error if the prefix belongs to something else.
+// error if the prefix belongs to something else, or if the run is encrypted and
+// its key cannot be had (ErrEncrypted).
 func (s *Store) Exists(ctx context.Context) (bool, error) {
-	body, err := s.read(ctx, keyRun, maxSmall)
+	_, err := s.readRun(ctx)
 	if errors.Is(err, blob.ErrNotExist) {
 		return false, nil
 	}
-	if err != nil {
-		return false, fmt.Errorf("run %s: %w", s.run, err)
-	}
-	return true, s.checkRun(body)
+	return err == nil, err
 }
 
-func (s *Store) checkRun(body []byte) error {
-	var r Run
-	if err := decode(body, FormatRun, maxSmall, &r); err != nil {
-		return fmt.Errorf("%s: %w", s.Key(keyRun), err)
+// readRun reads and checks run.json; blob.ErrNotExist if the run was never begun.
+func (s *Store) readRun(ctx context.Context) (*Run, error) {
+	body, err := s.read(ctx, keyRun, maxSmall)
+	if err != nil {
+		return nil, fmt.Errorf("run %s: %w", s.run, err)
+	}
+	return s.checkRun(ctx, body)
+}
+
+func (s *Store) checkRun(ctx context.Context, body []byte) (*Run, error) {
+	r, err := decodeRun(body)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", s.Key(keyRun), err)
 	}
 	if r.Run != s.run {
-		return fmt.Errorf("%w: %s is of run %.140q, not %q: give this run a prefix of its own, or use that run's name",
+		return nil, fmt.Errorf("%w: %s is of run %.140q, not %q: give this run a prefix of its own, or use that run's name",
 			ErrConflict, s.Key(keyRun), r.Run, s.run)
 	}
-	return nil
+	if r.Encryption == nil {
+		return r, nil
+	}
+	keys := s.keyring()
+	if keys == nil {
+		return nil, encrypted(s.Key(keyRun))
+	}
+	_, err = keys.Key(ctx, s.Key(""))
+	return r, err
 }
 
 // read returns the bytes of one of the run's objects, at most limit.
 func (s *Store) read(ctx context.Context, object string, limit int64) ([]byte, error) {
-	return blob.ReadAll(ctx, s.b, s.Key(object), limit)
+	body, err := blob.ReadAll(ctx, s.b, s.Key(object), limit)
+	if err == nil && bytes.HasPrefix(body, []byte("age-encryption.org/")) {
+		return nil, encrypted(s.Key(object))
+	}
+	return body, err
 }
 
 // create stores body under object if nothing is there. When other content is

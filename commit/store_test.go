@@ -59,7 +59,7 @@ func TestEnsure(t *testing.T) {
 	put(t, b, "exp2/run.json", get(t, b, "exp1/run.json"))
 	other, _ := commit.NewStore(b, "exp2")
 	wantErr(t, other.Ensure(ctx), commit.ErrConflict, `is of run "exp1", not "exp2"`)
-	put(t, b, "exp2/run.json", `{"format":"ckptsync/run/v2","run":"exp2"}`)
+	put(t, b, "exp2/run.json", `{"format":"ckptsync/run/v3","run":"exp2"}`)
 	wantErr(t, other.Ensure(ctx), commit.ErrFormat, "newer ckptsync")
 	if _, err := commit.NewStore(b, "../exp"); err == nil {
 		t.Error("a bad run name was accepted")

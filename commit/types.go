@@ -9,6 +9,8 @@ import (
 // version: a reader refuses one it does not know, and ignores unknown fields.
 const (
 	FormatRun      = "ckptsync/run/v1"
+	FormatSealed   = "ckptsync/run/v2" // of an encrypted run, which who reads v1 only must not take for damage
+	FormatKey      = "ckptsync/key/v1"
 	FormatAttempt  = "ckptsync/attempt/v1"
 	FormatClaim    = "ckptsync/claim/v1"
 	FormatReady    = "ckptsync/ready/v1"
@@ -34,8 +36,32 @@ func (id ID) String() string {
 
 // Run is run.json: created once, so that a prefix belongs to one run.
 type Run struct {
-	Format string `json:"format"`
-	Run    string `json:"run"`
+	Format     string      `json:"format"` // FormatSealed if Encryption is set, else FormatRun
+	Run        string      `json:"run"`
+	Encryption *Encryption `json:"encryption,omitempty"`
+}
+
+// Encryption says how all other objects of a run are encrypted, except those that
+// hold its key.
+type Encryption struct {
+	Scheme string `json:"scheme"` // SchemeAge
+	Key    string `json:"key"`    // ageblob.Key.ID of the run's key
+}
+
+// SchemeAge is encryption as in package ageblob.
+const SchemeAge = "age-segments/v1"
+
+// WrappedKey is keys/<id>/NNNN.json: the key of an encrypted run, encrypted for
+// its owners. Any that can be opened counts; removing one takes it from those who
+// can open that one only, if they do not know the key yet.
+type WrappedKey struct {
+	Format     string   `json:"format"`
+	Run        string   `json:"run"`
+	Key        string   `json:"key"`        // ageblob.Key.ID
+	Recipients []string `json:"recipients"` // for people; nothing is decided by them
+	Wrapped    string   `json:"wrapped"`    // armored age file; its content is the text of an X25519 identity
+	Token      string   `json:"token"`
+	Created    Time     `json:"created"`
 }
 
 // Attempt is attempts/NNNNNN.json: one (re)start of the training job.
