@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/ckptsync/ckptsync/blob"
+	"github.com/ckptsync/ckptsync/commit"
 	"github.com/ckptsync/ckptsync/sync/restore"
 )
 
@@ -36,7 +37,10 @@ type UnreachableError struct{ Err error }
 
 func (e *UnreachableError) Error() string {
 	hint := "check the network, the endpoint and the store's health, and try again"
-	if errors.Is(e.Err, blob.ErrDenied) {
+	switch {
+	case errors.Is(e.Err, commit.ErrEncrypted):
+		return fmt.Sprintf("cannot tell what is in the run: %v", e.Err)
+	case errors.Is(e.Err, blob.ErrDenied):
 		hint = "check the credentials and the permissions to list, read and write under the prefix"
 	}
 	return fmt.Sprintf("cannot tell what is in the store: %v (%s)", e.Err, hint)

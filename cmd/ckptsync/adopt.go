@@ -111,6 +111,7 @@ func (a *app) adopt(cmd *cobra.Command, url, work string, yes bool) (out *adoptJ
 	if foreign.Store, err = config.ParseStore(url); err != nil {
 		return nil, &usageError{fmt.Errorf("%s: %w", url, err)}
 	}
+	foreign.AgeIdentity, foreign.AgeRecipients = "", nil // what is there is nobody's run
 	layouts, err := layout.Choose(run.Layout, cfg.Layouts)
 	if err != nil {
 		return nil, &usageError{err}

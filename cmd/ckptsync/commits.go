@@ -68,6 +68,11 @@ func (a *app) openRun(cmd *cobra.Command, need config.Need) (*openedRun, error) 
 func (a *app) openStore(ctx context.Context, cfg *config.Config, o store.Options) (blob.Bucket, func(), error) {
 	o.Bandwidth, o.Stall = rateblob.Schedule(cfg.Bandwidth), cfg.Stall
 	o.Patience = cmp.Or(o.Patience, cfg.Patience)
+	var err error
+	if o.Owners, err = owners(cfg); err != nil {
+		return nil, nil, err
+	}
+	o.Memory = cfg.Content()
 	b, closeStore, err := store.Open(ctx, cfg.Store, o)
 	var un *store.UnsupportedError
 	if errors.As(err, &un) {

@@ -31,6 +31,7 @@ type engines struct {
 	trust      []commit.PublicKey
 	copied     bool // the roots hold copies, whose times say nothing of the order in which they were written
 	hooks      *hook.Hooks
+	keys       *memoryOfKeys
 }
 
 // openEngines opens the store and an engine for each run. Its error leaves
@@ -49,7 +50,8 @@ func (a *app) openEngines(ctx context.Context, cfg *config.Config, runs []config
 		return nil, err
 	}
 	machine.LimitMemory(int64(cfg.Memory), a.getenv)
-	b, closeStore, err := a.openStore(ctx, cfg, a.board.listenTo(store.Options{Concurrency: cfg.Concurrency, Log: log}))
+	keys := &memoryOfKeys{store: cfg.Store.String(), dirs: map[string]string{}}
+	b, closeStore, err := a.openStore(ctx, cfg, a.board.listenTo(store.Options{Concurrency: cfg.Concurrency, Log: log, Learnt: keys.learnt}))
 	if err != nil {
 		return nil, err
 	}
@@ -57,7 +59,7 @@ func (a *app) openEngines(ctx context.Context, cfg *config.Config, runs []config
 	hooks := hook.New(cfg.Hooks, log)
 	es := &engines{
 		bucket: b, log: log, closeStore: func() { hooks.Close(); closeStore() }, bars: a.term.Bars(log), node: id, board: a.board,
-		signer: signer, trust: trust, hooks: hooks,
+		signer: signer, trust: trust, hooks: hooks, keys: keys,
 	}
 	for _, r := range runs {
 		if err := es.open(cfg, r); err != nil {
@@ -70,6 +72,7 @@ func (a *app) openEngines(ctx context.Context, cfg *config.Config, runs []config
 
 // open opens one more engine.
 func (es *engines) open(cfg *config.Config, r config.Run) error {
+	es.keys.add(r)
 	e, err := newEngine(cfg, r, es)
 	if err == nil {
 		es.list, es.runs = append(es.list, e), append(es.runs, r)
@@ -109,7 +112,7 @@ func newEngine(cfg *config.Config, r config.Run, es *engines) (*syncer.Engine, e
 		Nodes: es.node.Nodes, Node: es.node.Node, Join: es.node.Join,
 		Run: r.Name, Root: r.Root, StateDir: r.StateDir, Bucket: es.bucket, StoreURL: cfg.Store.String(),
 		Layouts: layouts, Settle: r.Settle, ScanInterval: cfg.ScanInterval, Retention: retention, Local: local, StaleUploads: r.Retention.Grace,
-		Concurrency: cfg.Concurrency, Memory: machine.Content(int64(cfg.Memory)), EarlyUpload: cfg.EarlyUpload, DropCache: dropCache(cfg),
+		Concurrency: cfg.Concurrency, Memory: machine.Content(cfg.Content()), EarlyUpload: cfg.EarlyUpload, DropCache: dropCache(cfg),
 		StopWhenSuperseded: cfg.StopWhenSuperseded, TrustOrder: es.copied, Signer: es.signer, Trust: es.trust,
 		Log: log, Reporter: es.board.with(es.told(r, syncer.LogReporter{Log: log}), r, es),
 	})

@@ -93,7 +93,7 @@ func (e *exporting) toDir(ctx context.Context, dir string) (*exportJSON, error) 
 	state := restore.DefaultStateDir(dir)
 	res, err := restore.Run(ctx, restore.Options{
 		Store: e.from.Store, ID: e.id, To: dir, StateDir: state,
-		Concurrency: 2 * e.from.cfg.Concurrency, MemoryBudget: int64(e.from.cfg.Memory), Progress: restoreProgress(e.bars),
+		Concurrency: 2 * e.from.cfg.Concurrency, MemoryBudget: e.from.cfg.Content(), Progress: restoreProgress(e.bars),
 	})
 	if err != nil {
 		return nil, err
@@ -140,7 +140,7 @@ func (e *exporting) toStore(ctx context.Context, url, run string) (*exportJSON, 
 	}
 	bar := e.bars.Bar(filepath.Base(m.Name), m.Bytes)
 	res, err := export.Run(ctx, export.Options{
-		From: e.from.Store, To: to, ID: e.id, Concurrency: e.from.cfg.Concurrency, Memory: int64(e.from.cfg.Memory),
+		From: e.from.Store, To: to, ID: e.id, Concurrency: e.from.cfg.Concurrency, Memory: e.from.cfg.Content(),
 		Progress: func(sent, found int64) { bar.Add(sent + found) },
 	})
 	bar.End()

@@ -14,7 +14,7 @@ import (
 )
 
 // sharedSettings is how many of config.Settings every command has a flag for.
-const sharedSettings = 7
+const sharedSettings = 9
 
 // app is what the commands share.
 type app struct {
@@ -79,7 +79,7 @@ func (a *app) rootCmd() *cobra.Command {
 		a.demoCmd(), a.demoTrainerCmd(), a.genDocsCmd(),
 		a.listCmd(), a.showCmd(), a.waitCmd(), a.resolveCmd(), a.statusCmd(), a.inspectCmd(), a.doctorCmd(), a.layoutsCmd(), a.markCmd(), a.verifyCmd(), a.signCmd(),
 		a.adoptCmd(), a.drillCmd(),
-		a.configCmd(), a.versionCmd(), a.completionCmd(), a.keygenCmd(),
+		a.configCmd(), a.versionCmd(), a.completionCmd(), a.keygenCmd(), a.rekeyCmd(),
 	)
 	for _, c := range root.Commands() {
 		a.noteRun(c)

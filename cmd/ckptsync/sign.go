@@ -88,18 +88,25 @@ func (a *app) keyring(cfg *config.Config) (sign commit.StoreOption, trust []comm
 func (a *app) keygenCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "keygen FILE",
-		Short: "Make a key to sign commits with",
+		Short: "Make a key to sign commits with, or to encrypt runs with",
 		Long: `Make a minisign key: the secret one in FILE, for --sign-key, and the public one in
 FILE.pub, for --verify-key. The secret key has no password, so keep it where only
 who commits can read it; 'minisign -C' gives it one, which is then read from
-$` + passwordVariable + `.`,
+$` + passwordVariable + `.
+
+With --encryption make an identity of age in FILE instead, for --age-identity, and
+print its recipient, for --age-recipient.`,
 		GroupID: "other",
 		Args:    cobra.ExactArgs(1),
 	}
+	encryption := cmd.Flags().Bool("encryption", false, "make an identity of age, to encrypt runs with")
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
 		path := args[0]
 		if !filepath.IsAbs(path) {
 			path = filepath.Join(a.dir, path)
+		}
+		if *encryption {
+			return a.newIdentity(path)
 		}
 		s, err := commit.NewSigner()
 		if err != nil {
@@ -205,7 +212,7 @@ func (a *app) whole(ctx context.Context, st *openedRun, id commit.ID) error {
 	bars := a.term.Bars(st.log)
 	defer bars.Close()
 	v, err := restore.Verify(ctx, restore.VerifyOptions{
-		Store: st.plain, ID: id, Concurrency: 2 * st.cfg.Concurrency, MemoryBudget: int64(st.cfg.Memory), Logger: st.log, Progress: restoreProgress(bars),
+		Store: st.plain, ID: id, Concurrency: 2 * st.cfg.Concurrency, MemoryBudget: st.cfg.Content(), Logger: st.log, Progress: restoreProgress(bars),
 	})
 	if err == nil && len(v.Damaged) > 0 {
 		err = &exitError{statusDamaged, fmt.Errorf("commit %s is not signed: %s of it damaged; 'ckptsync verify' says more", id, term.Count(len(v.Damaged), "file"))}

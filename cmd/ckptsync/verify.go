@@ -139,7 +139,7 @@ func (a *app) verify(ctx context.Context, st *openedRun, ids []commit.ID, f *ver
 	for _, id := range ids {
 		bars := a.term.Bars(st.log)
 		v, err := restore.Verify(ctx, restore.VerifyOptions{
-			Store: st.Store, ID: id, Quick: f.quick, Concurrency: 2 * st.cfg.Concurrency, MemoryBudget: int64(st.cfg.Memory), Logger: st.log, Progress: restoreProgress(bars),
+			Store: st.Store, ID: id, Quick: f.quick, Concurrency: 2 * st.cfg.Concurrency, MemoryBudget: st.cfg.Content(), Logger: st.log, Progress: restoreProgress(bars),
 		})
 		bars.Close()
 		if err != nil {
@@ -148,7 +148,7 @@ func (a *app) verify(ctx context.Context, st *openedRun, ids []commit.ID, f *ver
 		var repaired []string
 		if f.repair && len(v.DamagedFiles) > 0 {
 			if repaired, err = syncer.Repair(ctx, syncer.RepairOptions{
-				Store: st.Store, Root: st.conf.Root, Files: v.DamagedFiles, Concurrency: st.cfg.Concurrency, Memory: int64(st.cfg.Memory),
+				Store: st.Store, Root: st.conf.Root, Files: v.DamagedFiles, Concurrency: st.cfg.Concurrency, Memory: st.cfg.Content(),
 			}); err != nil {
 				return bad, err
 			}

@@ -9,6 +9,7 @@ import (
 	"errors"
 
 	"github.com/ckptsync/ckptsync/blob"
+	"github.com/ckptsync/ckptsync/commit"
 )
 
 // Level grades a finding.
@@ -109,6 +110,8 @@ func unasked(err error) bool {
 // what.
 func remedy(err error, what string) string {
 	switch {
+	case errors.Is(err, commit.ErrEncrypted):
+		return "give an identity that opens its key with --age-identity, or let one of its owners add yours with 'ckptsync rekey'"
 	case errors.Is(err, blob.ErrDenied):
 		return "check the bucket's name, the region and the credentials, and let them " + what + " under the prefix"
 	case errors.Is(err, blob.ErrThrottled):

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/dustin/go-humanize"
@@ -232,10 +233,26 @@ func begun(oldest time.Time) string {
 	return ", the oldest begun " + oldest.UTC().Format(time.RFC3339)
 }
 
+// encryption says for whom a run is encrypted, if it is. It needs no identity.
+func (fs *Findings) encryption(ctx context.Context, store *commit.Store) {
+	k, err := store.KeyState(ctx)
+	switch {
+	case err != nil, k.Key == "": // what is wrong with the store is said elsewhere
+	case k.Wrapped == 0:
+		fs.add("encryption", Bad, "it has key "+k.Key+", and no copy of that key is in the store", "put back the object below keys/; without it nobody can read the run")
+	case k.Wrapped > 1:
+		fs.add("encryption", Warn, fmt.Sprintf("its key can be opened by %s, and by whom it could be before", strings.Join(k.Recipients, ", ")),
+			"a rekey was cut off: do it again with 'ckptsync rekey'")
+	default:
+		fs.add("encryption", OK, fmt.Sprintf("key %s, which %s can open", k.Key, strings.Join(k.Recipients, ", ")), "")
+	}
+}
+
 // Run looks at what a store holds of a run, and at what there is not
 // ckptsync's.
 func Run(ctx context.Context, store *commit.Store) Findings {
 	var fs Findings
+	fs.encryption(ctx, store)
 	ok, err := store.Exists(ctx)
 	if err != nil {
 		fs.fail("run", Bad, err, "read objects")

@@ -46,6 +46,7 @@ func (l *loader) build(chosen string) *Config {
 	l.checkNotices(cfg)
 	cfg.Hooks = l.hooks()
 	l.settleKeys(cfg)
+	l.settleEncryption(cfg)
 	l.checkLog(cfg)
 	l.checkLayouts(cfg)
 	if len(f.Runs) > 0 {

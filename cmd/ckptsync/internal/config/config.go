@@ -7,6 +7,7 @@ import (
 
 	"github.com/ckptsync/ckptsync/cmd/ckptsync/internal/hook"
 	"github.com/ckptsync/ckptsync/cmd/ckptsync/internal/nodes"
+	"github.com/ckptsync/ckptsync/commit"
 	"github.com/ckptsync/ckptsync/sync/layout"
 )
 
@@ -39,30 +40,32 @@ type Config struct {
 	// Load found are in Runs; see Discover. None if one run was chosen.
 	Patterns []Pattern
 
-	ScanInterval       time.Duration // between two looks at a root; scanning is the truth, change events only hasten it
-	Grace              time.Duration // for draining after SIGTERM
-	Listen             string        // address of the status server, host:port or unix:PATH; empty for none
-	UnreadyAfter       time.Duration // how long the store may fail until the status server says that it is not ready
-	Concurrency        int           // ranges in flight at once
-	Memory             Size          // bytes of file content in memory at once
-	EarlyUpload        bool          // a daemon sends what is quiet of a step that is still being written
-	Bandwidth          Bandwidth     // nil: no limit
-	Nice               bool          // yield processor and disk to everybody else
-	Direct             bool          // a restore writes past the page cache
-	DropCache          string        // DropAuto, DropAlways or DropNever
-	Patience           time.Duration // how long one call of the store is tried again; 0: as the store package has it
-	Stall              time.Duration // how long no byte may move on a connection; 0: as the driver has it
-	Nodes              nodes.Asked   // which node of a job this is, as its owner said it
-	JoinTimeout        time.Duration // how long a restore waits for other nodes; 0: as the engine has it
-	StopWhenSuperseded bool          // a daemon ends once a newer attempt of its run leads
-	CrashLoop          int           // restores of one step, with no commit after them, after which the step before is taken; 0: never
-	SignKey            string        // file of the key that markers are signed with; empty: they are not
-	VerifyKeys         []VerifyKey   // restores take only what one of these has signed; none: anything
-	UntilPID           int           // of a trainer: when that process has ended, the daemon drains and ends; 0: none
-	UntilFile          string        // absolute; the same once that is there; empty: none
-	Notices            string        // cloud that is asked whether the machine is to be taken away; empty: none
-	NoticesEndpoint    string        // of its metadata service; empty: the usual one
-	Hooks              []hook.Spec   // who else is told what happens
+	ScanInterval       time.Duration      // between two looks at a root; scanning is the truth, change events only hasten it
+	Grace              time.Duration      // for draining after SIGTERM
+	Listen             string             // address of the status server, host:port or unix:PATH; empty for none
+	UnreadyAfter       time.Duration      // how long the store may fail until the status server says that it is not ready
+	Concurrency        int                // ranges in flight at once
+	Memory             Size               // bytes of file content in memory at once
+	EarlyUpload        bool               // a daemon sends what is quiet of a step that is still being written
+	Bandwidth          Bandwidth          // nil: no limit
+	Nice               bool               // yield processor and disk to everybody else
+	Direct             bool               // a restore writes past the page cache
+	DropCache          string             // DropAuto, DropAlways or DropNever
+	Patience           time.Duration      // how long one call of the store is tried again; 0: as the store package has it
+	Stall              time.Duration      // how long no byte may move on a connection; 0: as the driver has it
+	Nodes              nodes.Asked        // which node of a job this is, as its owner said it
+	JoinTimeout        time.Duration      // how long a restore waits for other nodes; 0: as the engine has it
+	StopWhenSuperseded bool               // a daemon ends once a newer attempt of its run leads
+	CrashLoop          int                // restores of one step, with no commit after them, after which the step before is taken; 0: never
+	SignKey            string             // file of the key that markers are signed with; empty: they are not
+	VerifyKeys         []VerifyKey        // restores take only what one of these has signed; none: anything
+	AgeIdentity        string             // file of the identities that encrypted runs are opened with; empty: none is encrypted, or opened
+	AgeRecipients      []commit.Recipient // whom new runs are encrypted for; none: the identities' own
+	UntilPID           int                // of a trainer: when that process has ended, the daemon drains and ends; 0: none
+	UntilFile          string             // absolute; the same once that is there; empty: none
+	Notices            string             // cloud that is asked whether the machine is to be taken away; empty: none
+	NoticesEndpoint    string             // of its metadata service; empty: the usual one
+	Hooks              []hook.Spec        // who else is told what happens
 	Log                Log
 
 	Warnings []string // allowed, and worth a line

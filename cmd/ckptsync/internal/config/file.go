@@ -52,6 +52,8 @@ type file struct {
 	JoinTimeout        Duration       `yaml:"join_timeout"`
 	SignKey            string         `yaml:"sign_key"`
 	VerifyKeys         []string       `yaml:"verify_key"`
+	AgeIdentity        string         `yaml:"age_identity"`
+	AgeRecipients      []string       `yaml:"age_recipient"`
 	Log                fileLog        `yaml:"log"`
 	StopWhenSuperseded bool           `yaml:"stop_when_superseded"`
 	CrashLoop          int            `yaml:"crash_loop"`

@@ -32,7 +32,7 @@ type Setting struct {
 }
 
 // Settings lists every setting that the environment or a flag may give. The
-// first seven are those that every command shares.
+// first nine are those that every command shares.
 func Settings() []Setting {
 	text := func(at func(*file) *string) func(*file, string) error {
 		return func(f *file, v string) error { *at(f) = v; return nil }
@@ -48,6 +48,11 @@ func Settings() []Setting {
 		{"state_dir", "CKPTSYNC_STATE_DIR", "state-dir", "DIR", "local state, never inside the root (default <root>.ckptsync)", text(func(f *file) *string { return &f.StateDir })},
 		{"log.format", "CKPTSYNC_LOG_FORMAT", "log-format", "FORMAT", "text or json (default text on a terminal, else json)", text(func(f *file) *string { return &f.Log.Format })},
 		{"log.level", "CKPTSYNC_LOG_LEVEL", "log-level", "LEVEL", "debug, info, warn or error (default info)", text(func(f *file) *string { return &f.Log.Level })},
+		{"age_identity", "CKPTSYNC_AGE_IDENTITY", "age-identity", "FILE", "identities of age: they open encrypted runs, and new runs are encrypted", text(func(f *file) *string { return &f.AgeIdentity })},
+		{"age_recipient", "CKPTSYNC_AGE_RECIPIENT", "age-recipient", "KEY", "whom new runs are encrypted for, several with commas between (default whom the identities belong to)", func(f *file, v string) error {
+			f.AgeRecipients = strings.Split(v, ",")
+			return nil
+		}},
 		{"settle", "CKPTSYNC_SETTLE", "settle", "DURATION", "how long a step must have been quiet (default what its layout says)", length(func(f *file) *Duration { f.Settle = new(Duration); return f.Settle })},
 		{"scan_interval", "CKPTSYNC_SCAN_INTERVAL", "scan-interval", "DURATION", "time between two looks at the root (default 10s)", length(func(f *file) *Duration { return &f.ScanInterval })},
 		{"grace", "CKPTSYNC_GRACE", "grace", "DURATION", "time to drain in after SIGTERM (default 25s)", length(func(f *file) *Duration { return &f.Grace })},

@@ -1,7 +1,7 @@
 // Package store opens the object store that a URL names. It is the one place
-// that knows every driver, and the one that stacks the decorators: tries again
-// outermost, then bounds what is under way, then counts, and then bounds the
-// bandwidth, if it is to be bounded.
+// that knows every driver, and the one that stacks the decorators: encrypts
+// outermost, if it is to be encrypted, then tries again, bounds what is under way,
+// counts, and bounds the bandwidth, if that is to be bounded.
 package store
 
 import (
@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/ckptsync/ckptsync/blob"
+	"github.com/ckptsync/ckptsync/blob/ageblob"
 	"github.com/ckptsync/ckptsync/blob/cdkblob"
 	"github.com/ckptsync/ckptsync/blob/fileblob"
 	"github.com/ckptsync/ckptsync/blob/limitblob"
@@ -24,6 +25,7 @@ import (
 	"github.com/ckptsync/ckptsync/blob/retryblob"
 	"github.com/ckptsync/ckptsync/blob/s3blob"
 	"github.com/ckptsync/ckptsync/cmd/ckptsync/internal/config"
+	"github.com/ckptsync/ckptsync/commit"
 )
 
 // Options are what the URL does not say. The zero value is usable.
@@ -39,6 +41,13 @@ type Options struct {
 	Stall time.Duration
 	// Bandwidth bounds the bytes a second; nil or empty does not.
 	Bandwidth rateblob.Schedule
+	// Owners open encrypted runs, and new ones are encrypted for them; nil: no
+	// run is encrypted, or read if it is.
+	Owners *commit.Owners
+	// Memory is how many bytes of encrypted content wait to be sent at once.
+	Memory int64
+	// Learnt is that of a commit.Keyring; it may be nil.
+	Learnt func(run, key string) error
 	// Log is told of every try that fails; nil discards that.
 	Log *slog.Logger
 	// Count, if not nil, is called after every request that reached the store.
@@ -74,7 +83,13 @@ func Open(ctx context.Context, s config.Store, o Options) (blob.Bucket, func(), 
 	}
 	b = meterblob.New(b, o.Count)
 	b = limitblob.New(b, slots(o.Concurrency))
-	return retryblob.New(b, retries(o)), closeDriver, nil
+	b = retryblob.New(b, retries(o))
+	if o.Owners != nil {
+		keys := commit.NewKeyring(b, *o.Owners)
+		keys.Learnt = o.Learnt
+		b = ageblob.New(b, keys, o.Memory)
+	}
+	return b, closeDriver, nil
 }
 
 // retries are the options of the retries.
