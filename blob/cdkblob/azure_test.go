@@ -6,13 +6,16 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blockblob"
 
 	"github.com/ckptsync/ckptsync/blob"
+	"github.com/ckptsync/ckptsync/blob/blobtest"
 	"github.com/ckptsync/ckptsync/blob/retryblob"
 	"github.com/ckptsync/ckptsync/test/stores"
 )
@@ -102,6 +105,18 @@ func TestAzure(t *testing.T) {
 			})
 		})
 	}
+	t.Run("StallsOnTheLine", func(t *testing.T) {
+		server := strings.TrimSuffix(strings.TrimPrefix(a.Endpoint(), "http://"), "/"+stores.AzureAccount)
+		line := blobtest.NewLine(t, server)
+		blobtest.RunStalls(t, line, func(t *testing.T, stall time.Duration) blob.Bucket {
+			at := strings.ReplaceAll(a.URL(container, "stalls"), url.QueryEscape(server), url.QueryEscape(line.Addr().String()))
+			b, err := OpenAzure(t.Context(), at, Options{Stall: stall})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return b
+		})
+	})
 	b, err := OpenAzure(t.Context(), a.URL("nowhere", "p"), Options{})
 	if err != nil {
 		t.Fatal(err)

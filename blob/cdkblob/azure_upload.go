@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/ckptsync/ckptsync/blob"
+	"github.com/ckptsync/ckptsync/blob/stall"
 )
 
 const (
@@ -286,7 +287,7 @@ func (u *azureUpload) checkStaged(s *session, parts []blob.Part) error {
 
 // commit makes a blob of the blocks.
 func (u *azureUpload) commit(ctx context.Context, ids []string, list string) error {
-	_, err := u.a.block(u.full).CommitBlockList(withPatience(ctx, completePatience), ids, &blockblob.CommitBlockListOptions{
+	_, err := u.a.block(u.full).CommitBlockList(stall.WithPatience(ctx, completePatience), ids, &blockblob.CommitBlockListOptions{
 		HTTPHeaders: headers(""), Tier: u.a.tierOf(), Metadata: map[string]*string{partsKey: to.Ptr(list)},
 	})
 	if err == nil {

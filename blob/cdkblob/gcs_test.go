@@ -15,7 +15,9 @@ import (
 	"cloud.google.com/go/auth"
 
 	"github.com/ckptsync/ckptsync/blob"
+	"github.com/ckptsync/ckptsync/blob/blobtest"
 	"github.com/ckptsync/ckptsync/blob/retryblob"
+	"github.com/ckptsync/ckptsync/blob/stall"
 )
 
 func wantClass(t *testing.T, err, class error) {
@@ -342,8 +344,9 @@ func TestO34IsAmbiguous(t *testing.T) {
 	}
 }
 
-// A server that says nothing is given up on, a slow one is not.
+// A store that has a request and says nothing is given up on, in words that say so.
 func TestStall(t *testing.T) {
+	t.Parallel()
 	f := newFake(t)
 	hold := make(chan struct{})
 	f.open(t, "b")
@@ -354,17 +357,32 @@ func TestStall(t *testing.T) {
 		return fault{}
 	})
 	t.Cleanup(func() { close(hold) })
-	g, err := OpenGCS(t.Context(), "gs://b?endpoint="+f.URL, Options{Stall: time.Second})
+	g, err := OpenGCS(t.Context(), "gs://b?endpoint="+f.URL, Options{Stall: 500 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, err = g.Stat(t.Context(), "stuck")
 	wantClass(t, err, blob.ErrTemporary)
-	if !strings.Contains(err.Error(), "stalled") {
+	if !errors.Is(err, stall.ErrStalled) || !strings.Contains(err.Error(), "no answer for 2s") {
 		t.Error(err)
 	}
 	_, err = g.Stat(t.Context(), "other")
 	wantClass(t, err, blob.ErrNotExist)
+}
+
+// TestStallsOnTheLine: what every driver does with a line that stalls or is slow.
+func TestStallsOnTheLine(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	f.open(t, "b")
+	line := blobtest.NewLine(t, f.Listener.Addr().String())
+	blobtest.RunStalls(t, line, func(t *testing.T, stall time.Duration) blob.Bucket {
+		g, err := OpenGCS(t.Context(), "gs://b?endpoint=http://"+line.Addr().String(), Options{Stall: stall})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g
+	})
 }
 
 // rotating are credentials whose token the store refuses after a while.

@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/ckptsync/ckptsync/blob"
+	"github.com/ckptsync/ckptsync/blob/stall"
 )
 
 // Whether a server that is not Google's has uploads in parts.
@@ -220,7 +221,7 @@ func (u *gcsUpload) complete(ctx context.Context, parts []blob.Part) error {
 		Code    string
 		Message string
 	}
-	if err := u.g.xml(withPatience(ctx, completePatience), "complete", u.key, c, &answer); err != nil {
+	if err := u.g.xml(stall.WithPatience(ctx, completePatience), "complete", u.key, c, &answer); err != nil {
 		return u.g.orNoBucket(ctx, err)
 	}
 	if answer.XMLName.Local == "Error" { // after headers of success

@@ -16,6 +16,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 
 	"github.com/ckptsync/ckptsync/blob"
+	"github.com/ckptsync/ckptsync/blob/stall"
 )
 
 // Complete implements blob.Upload. Whatever the store answers is settled by
@@ -58,7 +59,7 @@ func (u *upload) Complete(ctx context.Context, parts []blob.Part) (blob.Info, er
 // complete asks the store to put the parts together; with their checksums
 // unless it refuses those.
 func (u *upload) complete(ctx context.Context, parts []blob.Part) (*s3.CompleteMultipartUploadOutput, error) {
-	ctx = withPatience(ctx, completePatience)
+	ctx = stall.WithPatience(ctx, completePatience)
 	m, _ := u.b.sum.state(uploadPart)
 	list := make([]types.CompletedPart, len(parts))
 	sums := m == crc32c

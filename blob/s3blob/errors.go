@@ -13,6 +13,7 @@ import (
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 
 	"github.com/ckptsync/ckptsync/blob"
+	"github.com/ckptsync/ckptsync/blob/stall"
 )
 
 // answer is what a store said to a request that failed.
@@ -144,7 +145,7 @@ func (b *Bucket) fail(ctx context.Context, op, key string, err error) *blob.Erro
 	if errors.As(err, &own) {
 		return own
 	}
-	if stalled, ok := errors.AsType[*stalledError](err); ok {
+	if stalled, ok := errors.AsType[*stall.Error](err); ok {
 		return blob.Errorf(blob.ErrTemporary, op, key, "%w", stalled)
 	}
 	if a := answerOf(err); a.status != 0 && a.code+a.message != "" || a.status >= 300 {

@@ -19,6 +19,7 @@ import (
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 
 	"github.com/ckptsync/ckptsync/blob"
+	"github.com/ckptsync/ckptsync/blob/stall"
 )
 
 // Options are what a store URL does not say. The zero value is usable.
@@ -51,7 +52,7 @@ const (
 type Bucket struct {
 	target
 	client *s3.Client
-	http   *watchdog // what client sends with
+	http   *stall.Watchdog // what client sends with
 	signer *v4.Signer
 	creds  *credentials
 	log    *slog.Logger
@@ -173,7 +174,7 @@ func (b *Bucket) connect(cfg aws.Config, client aws.HTTPClient) error {
 	if client == nil {
 		client = cfg.HTTPClient
 	}
-	b.http, b.signer = &watchdog{next: client, limit: b.stall}, newSigner()
+	b.http, b.signer = watchdog(client, b.stall), newSigner()
 	var refused error
 	b.client = s3.NewFromConfig(cfg, func(o *s3.Options) {
 		o.HTTPClient = b.http

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ckptsync/ckptsync/blob"
+	"github.com/ckptsync/ckptsync/blob/stall"
 )
 
 // unread is a part of a file that only the system may read.
@@ -138,7 +139,7 @@ func TestStallOfAFile(t *testing.T) {
 	crc := blob.CRC32C(body)
 	_, err := b.Put(t.Context(), "k", &unread{t, onDisk(t, body), 0, body.Size()}, &blob.PutOptions{CRC32C: &crc})
 	wantClass(t, err, blob.ErrTemporary)
-	if !errors.Is(err, errStalled) {
+	if !errors.Is(err, stall.ErrStalled) {
 		t.Errorf("error %v does not say that it stalled", err)
 	}
 }

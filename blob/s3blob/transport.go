@@ -8,9 +8,13 @@ import (
 	"net"
 	"net/http"
 	"sync"
-	"sync/atomic"
+	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+
+	"github.com/ckptsync/ckptsync/blob"
+	"github.com/ckptsync/ckptsync/blob/stall"
 )
 
 // newHTTPClient returns the client that all requests of a handle share:
@@ -27,13 +31,13 @@ func newHTTPClient(conns int) *awshttp.BuildableClient {
 		tr.DisableCompression = true
 		tr.MaxIdleConns = 0
 		tr.MaxIdleConnsPerHost = conns
-		dial := tr.DialContext
+		dial := stall.Dial(tr.DialContext)
 		tr.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
 			conn, err := dial(ctx, network, addr)
 			if err != nil {
 				return nil, err
 			}
-			return &blockConn{Conn: conn}, nil
+			return &blockConn{conn.(*stall.Conn)}, nil
 		}
 	})
 }
@@ -46,39 +50,12 @@ var blocks = sync.Pool{New: func() any { b := make([]byte, blockSize); return &b
 
 // blockConn sends bodies in large blocks, and what is in memory or in a file from
 // where it is; net/http itself copies blocks of 32 KiB.
-type blockConn struct {
-	net.Conn
-	passed atomic.Uint64 // bytes that went through Read and Write
-}
-
-// Read implements io.Reader.
-func (c *blockConn) Read(p []byte) (int, error) {
-	n, err := c.Conn.Read(p)
-	c.passed.Add(uint64(max(n, 0)))
-	return n, err
-}
-
-// Write implements io.Writer.
-func (c *blockConn) Write(p []byte) (int, error) {
-	n, err := c.Conn.Write(p)
-	c.passed.Add(uint64(max(n, 0)))
-	return n, err
-}
-
-// moved is a number that grows whenever bytes move on the wire, and whether
-// bytes are on their way that the other side has not acknowledged. Where the
-// system does not say, it counts what the program handed over.
-func (c *blockConn) moved() (n uint64, owes bool) {
-	if n, owes, ok := wire(c.Conn); ok {
-		return n, owes
-	}
-	return c.passed.Load(), false
-}
+type blockConn struct{ *stall.Conn }
 
 // ReadFrom implements io.ReaderFrom, which net/http uses to send a body.
 func (c *blockConn) ReadFrom(r io.Reader) (n int64, err error) {
 	if l, ok := r.(*io.LimitedReader); ok {
-		req, ok := l.R.(*watchedRequest)
+		req, ok := l.R.(*sentBody)
 		if ok && req.memory() {
 			return c.sendMemory(l, req)
 		}
@@ -112,10 +89,10 @@ func (c *blockConn) ReadFrom(r io.Reader) (n int64, err error) {
 const fileBlock = 4 << 20
 
 // sendFile sends what is left of a body that is in a file.
-func (c *blockConn) sendFile(l *io.LimitedReader, req *watchedRequest) (n int64, err error) {
+func (c *blockConn) sendFile(l *io.LimitedReader, req *sentBody) (n int64, err error) {
 	for l.N > 0 {
-		w, err := req.push(c.Conn, min(fileBlock, l.N))
-		c.passed.Add(uint64(w))
+		w, err := req.push(c.Conn.Conn, min(fileBlock, l.N))
+		c.Passed(w)
 		n += w
 		l.N -= w
 		if err == io.EOF {
@@ -129,7 +106,7 @@ func (c *blockConn) sendFile(l *io.LimitedReader, req *watchedRequest) (n int64,
 }
 
 // sendMemory sends what is left of a body that is in memory.
-func (c *blockConn) sendMemory(l *io.LimitedReader, req *watchedRequest) (n int64, err error) {
+func (c *blockConn) sendMemory(l *io.LimitedReader, req *sentBody) (n int64, err error) {
 	for l.N > 0 {
 		p, release, err := req.take(min(blockSize, l.N))
 		if err == io.EOF {
@@ -147,4 +124,47 @@ func (c *blockConn) sendMemory(l *io.LimitedReader, req *watchedRequest) (n int6
 		}
 	}
 	return n, nil
+}
+
+// watchdog ends requests of a client that stall.
+func watchdog(client aws.HTTPClient, limit time.Duration) *stall.Watchdog {
+	return &stall.Watchdog{Send: client.Do, Limit: limit, Wrap: func(req *http.Request, b *stall.Body) io.ReadCloser {
+		source, _ := req.Context().Value(bodyKey{}).(*body)
+		return &sentBody{Body: b, source: source}
+	}}
+}
+
+// bodyKey is the context key of the body of a request: the SDK wraps it, and
+// would hide that it is in memory.
+type bodyKey struct{}
+
+// sentBody is a body being sent.
+type sentBody struct {
+	*stall.Body
+	source *body // what Body reads; nil if unknown
+}
+
+// memory reports whether take works.
+func (r *sentBody) memory() bool { return r.source != nil && r.source.memory() }
+
+// file is body.file.
+func (r *sentBody) file() blob.FileSource {
+	if r.source == nil {
+		return nil
+	}
+	return r.source.file()
+}
+
+// push is body.push.
+func (r *sentBody) push(conn net.Conn, n int64) (sent int64, err error) {
+	sent, err = r.source.push(conn, n)
+	r.Sent(sent, err)
+	return sent, err
+}
+
+// take is body.take.
+func (r *sentBody) take(n int64) (p []byte, release func(), err error) {
+	p, release, err = r.source.take(n)
+	r.Sent(int64(len(p)), err)
+	return p, release, err
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ckptsync/ckptsync/blob"
+	"github.com/ckptsync/ckptsync/blob/stall"
 )
 
 func cancelled(t *testing.T) (context.Context, context.CancelFunc) {
@@ -21,7 +22,7 @@ func cancelled(t *testing.T) (context.Context, context.CancelFunc) {
 // TestStall: a request on which nothing moves ends as temporary, whichever way
 // the bytes should go.
 func TestStall(t *testing.T) {
-	const stall = 150 * time.Millisecond
+	const limit = 150 * time.Millisecond
 	body := content(8 << 20) // more than the kernel takes in advance
 	for name, c := range map[string]struct {
 		early, hook func(*call, <-chan struct{}) bool
@@ -70,15 +71,15 @@ func TestStall(t *testing.T) {
 			f.early = func(q *call) bool { return c.early != nil && c.early(q, end) }
 			f.on(func(q *call) bool { return c.hook != nil && c.hook(q, end) })
 			start := time.Now()
-			err := c.do(t.Context(), f.open("", Options{Stall: stall}))
+			err := c.do(t.Context(), f.open("", Options{Stall: limit}))
 			if err == nil {
 				t.Fatal("no error")
 			}
 			wantClass(t, err, blob.ErrTemporary)
-			if !errors.Is(err, errStalled) || errors.Is(err, context.Canceled) {
+			if !errors.Is(err, stall.ErrStalled) || errors.Is(err, context.Canceled) {
 				t.Errorf("error %v does not say that it stalled", err)
 			}
-			if d := time.Since(start); d < stall || d > 100*stall {
+			if d := time.Since(start); d < limit || d > 100*limit {
 				t.Errorf("it took %v", d)
 			}
 		})
@@ -89,7 +90,7 @@ func TestStall(t *testing.T) {
 // stream whose reader pauses.
 func TestSlowIsNotStalled(t *testing.T) {
 	t.Parallel()
-	const stall, interval, ticks = 2 * time.Second, 200 * time.Millisecond, 16
+	const limit, interval, ticks = 2 * time.Second, 200 * time.Millisecond, 16
 	t.Run("Download", func(t *testing.T) {
 		t.Parallel()
 		f := newFake(t)
@@ -104,7 +105,7 @@ func TestSlowIsNotStalled(t *testing.T) {
 			return true
 		})
 		go pace(tick, interval, ticks)
-		got, err := blob.ReadAll(t.Context(), f.open("", Options{Stall: stall}), "k", 100)
+		got, err := blob.ReadAll(t.Context(), f.open("", Options{Stall: limit}), "k", 100)
 		if err != nil || len(got) != ticks {
 			t.Errorf("read %q, %v", got, err)
 		}
@@ -125,7 +126,7 @@ func TestSlowIsNotStalled(t *testing.T) {
 			return true
 		}
 		go pace(tick, interval, ticks)
-		if _, err := f.open("", Options{Stall: stall}).Put(t.Context(), "k", body, nil); err != nil {
+		if _, err := f.open("", Options{Stall: limit}).Put(t.Context(), "k", body, nil); err != nil {
 			t.Error(err)
 		}
 	})
@@ -134,7 +135,7 @@ func TestSlowIsNotStalled(t *testing.T) {
 		f := newFake(t)
 		body := content(4 << 20)
 		f.put("p/k", &object{body: body, etag: `"e"`})
-		r, err := f.open("", Options{Stall: stall}).Open(t.Context(), "k", 0, -1)
+		r, err := f.open("", Options{Stall: limit}).Open(t.Context(), "k", 0, -1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -142,7 +143,7 @@ func TestSlowIsNotStalled(t *testing.T) {
 		if _, err := io.ReadFull(r, make([]byte, 10)); err != nil {
 			t.Fatal(err)
 		}
-		<-time.After(2 * stall)
+		<-time.After(2 * limit)
 		if n, err := io.Copy(io.Discard, r); err != nil || n != body.Size()-10 {
 			t.Errorf("read %d more bytes, %v", n, err)
 		}
@@ -166,17 +167,17 @@ func pace(tick chan<- struct{}, every time.Duration, times int) {
 // TestCompleteIsGivenTime: putting parts together may take longer than a stall.
 func TestCompleteIsGivenTime(t *testing.T) {
 	t.Parallel()
-	const stall = 500 * time.Millisecond
+	const limit = 500 * time.Millisecond
 	f := newFake(t)
 	body := content(blob.MinPart + 1)
 	began, parts := sendParts(t, f.open("", Options{}), "k", body)
-	u, err := f.open("", Options{Stall: stall}).Upload(t.Context(), "k", began.ID(), &blob.UploadOptions{Size: body.Size(), PartSize: blob.MinPart})
+	u, err := f.open("", Options{Stall: limit}).Upload(t.Context(), "k", began.ID(), &blob.UploadOptions{Size: body.Size(), PartSize: blob.MinPart})
 	if err != nil {
 		t.Fatal(err)
 	}
 	f.on(func(c *call) bool {
 		if c.Op == "CompleteMultipartUpload" {
-			<-time.After(3 * stall)
+			<-time.After(3 * limit)
 		}
 		return false
 	})
@@ -367,10 +368,8 @@ func TestMemoryIsHeldWhileItIsSent(t *testing.T) {
 	}
 	r := p.body(t.Context(), "put", "k", false)
 	conn := &lockedConn{t: t, r: r}
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
-	req := &watchedRequest{watch: &watch{timer: timer, limit: time.Hour}, source: r}
-	n, err := (&blockConn{Conn: conn}).ReadFrom(&io.LimitedReader{R: req, N: p.size})
+	req := &sentBody{Body: &stall.Body{}, source: r}
+	n, err := (&blockConn{&stall.Conn{Conn: conn}}).ReadFrom(&io.LimitedReader{R: req, N: p.size})
 	if err != nil || n != p.size || conn.n != int(p.size) {
 		t.Errorf("sent %d of %d bytes, %v", n, p.size, err)
 	}

@@ -1,6 +1,6 @@
 //go:build !linux
 
-package s3blob
+package stall
 
 import "net"
 

@@ -1,4 +1,4 @@
-package s3blob
+package stall
 
 import (
 	"net"
