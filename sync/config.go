@@ -118,6 +118,7 @@ func (c *Config) setDefaults() error {
 		c.Reporter = LogReporter{c.Log}
 	}
 	c.setSeams()
+	c.fit(openFiles())
 	return nil
 }
 
