@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"log/slog"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -299,9 +300,24 @@ func (l *loader) checkTogether(cfg *Config) {
 			l.checkPair(r, o, j < i, l.at(key+".name", key), l.at(key+".root", "root", key))
 		}
 		if dir := cfg.Store.dirOrEmpty(); dir != "" && r.realRoot != "" {
-			if real, err := resolve(dir); err == nil && within(real, r.realRoot) {
-				l.ps.add(l.at("store"), "store: %s is inside the root %s; trainers trip over entries that they did not write", dir, r.Root)
+			if real, err := resolve(dir); err == nil {
+				l.checkApart(cfg, dir, real, r)
 			}
+		}
+	}
+}
+
+// checkApart checks that neither a directory that is the store, nor what it holds
+// of a run, is inside the root of r.
+func (l *loader) checkApart(cfg *Config, dir, real string, r Run) {
+	if within(real, r.realRoot) {
+		l.ps.add(l.at("store"), "store: %s is inside the root %s; trainers trip over entries that they did not write", dir, r.Root)
+		return
+	}
+	for _, o := range cfg.Runs {
+		if kept := filepath.Join(real, o.Name); o.Name != "" && within(kept, r.realRoot) {
+			l.ps.add(l.at("store"), "store: what it holds of run %q would be in %s, which is inside the root %s; trainers trip over entries that they did not write, so name another directory, or another run",
+				o.Name, filepath.Join(dir, o.Name), r.Root)
 		}
 	}
 }
