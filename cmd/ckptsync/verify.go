@@ -62,7 +62,7 @@ sizes only, and reads no data.
 A commit that proves damaged, wrong twice over two requests, is marked so, and no
 node restores it any more. One that was marked and proves whole is unmarked.
 --repair sends damaged files again from copies under the root that have the right
-digests.
+digests; without STEP, of the head and of every commit that is marked damaged.
 
 Status 7: damage was found, and is not repaired.`,
 		GroupID: "look",
@@ -108,7 +108,7 @@ Status 7: damage was found, and is not repaired.`,
 
 // toVerify is which commits are meant.
 func (r *openedRun) toVerify(ctx context.Context, args []string, f *verifyFlags) ([]commit.ID, error) {
-	if !f.all {
+	if len(args) > 0 || f.attempt != 0 || !f.all && !f.repair {
 		ref := "head"
 		if len(args) > 0 {
 			ref = args[0]
@@ -124,8 +124,11 @@ func (r *openedRun) toVerify(ctx context.Context, args []string, f *verifyFlags)
 		return nil, &exitError{statusNothing, fmt.Errorf("nothing has ever been committed for run %s in this store", r.Run())}
 	}
 	var out []commit.ID
+	head, _ := v.Head()
 	for _, c := range v.Lineage() { // marked ones too: they may have been repaired
-		out = append(out, c.ID)
+		if f.all || v.Marks[c.ID][commit.Damaged] || c.ID == head {
+			out = append(out, c.ID)
+		}
 	}
 	return out, nil
 }
