@@ -223,6 +223,7 @@ func (e *Engine) learn(ctx context.Context, v *commit.View) error {
 			e.used(id)
 		}
 	}
+	e.noteDamaged(v)
 	e.chooseLender(v)
 	parts, err := e.store.AllParts(ctx)
 	if err != nil {

@@ -70,6 +70,7 @@ type Engine struct {
 	noticed map[string]string      // what was told of a path, so that it is told once
 	called  map[string]layout.Step // steps here that only another node knows for such, by name
 	copies  map[string]copied      // local steps that are copies of other attempts' commits, by name
+	damaged map[commit.ID]bool     // commits that the last listing showed as such; replaced, never changed
 }
 
 // life is one step on its way through the stages.
@@ -197,11 +198,12 @@ func (e *Engine) look(l *life, above []*life) {
 	if e.taken(l) || !e.observe(l) {
 		return
 	}
+	spoilt := l.done != "" && e.spoilt(l.id)
 	switch {
-	case l.done == l.print:
+	case l.done == l.print && !spoilt:
 		e.enter(l, Committed)
 	case e.foreign(l) || !e.judged(l) || e.foreign(l): // by itself, and as judged
-	case l.done == l.tree.Without(skipper(l.verdict.Skip)).Fingerprint():
+	case l.done == l.tree.Without(skipper(l.verdict.Skip)).Fingerprint() && !spoilt:
 		e.enter(l, Committed) // only what is no part of the step came or went
 	case e.settled(l, above):
 		e.hold(l)

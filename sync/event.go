@@ -60,7 +60,8 @@ type MovedAhead struct {
 }
 
 // Noticed is told once for every entry that looks like a step and is none, and
-// for every warning that a person should see.
+// for every warning that a person should see. An empty text says that what was
+// told last of the path is over.
 type Noticed struct {
 	Path string
 	Text string
@@ -174,6 +175,10 @@ func (l LogReporter) Report(e Event) {
 	case StageChanged:
 		l.stage(e)
 	case Noticed:
+		if e.Text == "" {
+			l.Log.Info("what was noticed is over", "path", e.Path)
+			return
+		}
 		l.Log.Warn("noticed", "path", e.Path, "reason", e.Text)
 	case Awaited:
 		l.Log.Info("ready, and waits for other nodes", "attempt", e.Attempt, "nodes", e.Nodes, "reason", e.Who())

@@ -57,13 +57,17 @@ func (e *Engine) unchanged(l *life) (bool, error) {
 }
 
 // committedAlready reports whether this attempt has a commit of the step with
-// the same content: after the journal was lost, or when only times changed.
+// the same content: after the journal was lost, or when only times changed. One
+// that is damaged counts for nothing.
 func (e *Engine) committedAlready(ctx context.Context, l *life) (commit.ID, bool, error) {
 	next := e.revisions[l.step.Number]
 	if next == 0 {
 		return commit.ID{}, false, nil
 	}
 	id := commit.ID{Step: l.step.Number, Attempt: e.st.Attempt, Revision: next - 1}
+	if e.spoilt(id) {
+		return id, false, e.sendAnew(l, id)
+	}
 	m, err := e.manifest(ctx, id)
 	if err != nil || m == nil || m.Name != l.step.Name {
 		return id, false, err

@@ -114,6 +114,7 @@ func (e *Engine) meetRivals(ctx context.Context, v *commit.View) {
 		return
 	}
 	e.tellListed(v, st)
+	e.noteDamaged(v)
 	if r.of != st.Attempt {
 		*r = rivals{of: st.Attempt, asked: r.asked, before: map[commit.ID]bool{}, declared: map[int]bool{}, beside: map[int]bool{}}
 		for _, c := range v.Commits {

@@ -337,10 +337,11 @@ func TestRivalsInTheLog(t *testing.T) {
 	r := LogReporter{slog.New(slog.NewTextHandler(&out, nil))}
 	by := commit.Attempt{Attempt: 2, Host: "gpu-7"}
 	last := id(300, 2, 0)
+	r.Report(Noticed{Path: "out"})
 	r.Report(Superseded{Attempt: 1, By: by})
 	r.Report(Superseded{Attempt: 1, By: by, Leads: true})
 	r.Report(Beside{Attempt: 1, Other: by, Commit: &last})
-	for _, want := range []string{`level=WARN msg="a newer attempt was declared" attempt=1 by=2 host=gpu-7`, `level=ERROR msg="a newer attempt leads"`,
+	for _, want := range []string{`level=INFO msg="what was noticed is over" path=out`, `level=WARN msg="a newer attempt was declared" attempt=1 by=2 host=gpu-7`, `level=ERROR msg="a newer attempt leads"`,
 		`level=WARN msg="another attempt commits to this run" attempt=1 other=2 host=gpu-7 declared=false commit=000000000300-a000002-r00`} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is not in\n%s", want, out.String())

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/gofrs/flock"
 
@@ -105,11 +106,19 @@ func (st *state) save(dir string) error {
 	return durable.WriteFile(filepath.Join(dir, attemptName), append(data, '\n'), 0o600)
 }
 
+// stateDirError says why there is no state directory, and what to do about it.
+func stateDirError(err error) error {
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
+		return fmt.Errorf("state directory: %w: name one that this user can write to with --state-dir, on the root's file system", err)
+	}
+	return fmt.Errorf("state directory: %w", err)
+}
+
 // lock takes the state directory for this process, creating it if need be. It
 // keeps a second daemon off the same root.
 func lock(dir string) (*flock.Flock, error) {
 	if err := durable.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("state directory: %w", err)
+		return nil, stateDirError(err)
 	}
 	l := flock.New(filepath.Join(dir, lockName))
 	ok, err := l.TryLock()
