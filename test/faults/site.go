@@ -27,7 +27,7 @@ import (
 const runName = "exp1"
 
 // patience is how long a command may take that nothing holds up.
-const patience = 40 * time.Second
+const patience = 2 * time.Minute
 
 // site is a node and its store, on disk, with a copy of both to begin from.
 type site struct {
