@@ -270,7 +270,7 @@ func pushOne(ctx context.Context, e *syncer.Engine, name string) error {
 }
 
 func (a *app) printAdopt(out *adoptJSON) error {
-	tb := a.term.Table(">STEP", "NAME", "STATE", ">FILES", ">SIZE", "LAYOUT")
+	tb := a.term.Table(">STEP", "NAME", "STATE", ">FILES", ">SIZE", "?LAYOUT")
 	row := func(s adoptedStep, style term.Style, state string) {
 		tb.Row(term.C(s.Step), term.C(s.Name), term.S(style, state), term.C(s.Files), term.C(term.Bytes(s.Bytes)), term.C(s.Layout))
 	}

@@ -182,13 +182,19 @@ func checkRoots(cfg *config.Config, runs []config.Run, d *doctorJSON) error {
 func (a *app) printDoctor(d *doctorJSON) error {
 	bad, warned := 0, 0
 	style := map[doctor.Level]term.Style{doctor.OK: term.Good, doctor.Note: term.Plain, doctor.Warn: term.Warn, doctor.Bad: term.Bad}
+	names := 0 // the areas' columns stand below each other
+	for _, c := range d.Checked {
+		for _, f := range c.Findings {
+			names = max(names, len(f.Name))
+		}
+	}
 	for i, c := range d.Checked {
 		if i > 0 {
 			if err := a.term.Printf(term.Plain, ""); err != nil {
 				return err
 			}
 		}
-		tb := a.term.Table(strings.ToUpper(c.Area), "", term.Clean(c.What))
+		tb := a.term.Table(fmt.Sprintf("%-5s", strings.ToUpper(c.Area)), strings.Repeat(" ", names), "~"+term.Clean(c.What))
 		for _, f := range c.Findings {
 			tb.Row(term.S(style[f.Level], string(f.Level)), term.C(f.Name), term.C(f.Detail))
 			if f.Remedy != "" {

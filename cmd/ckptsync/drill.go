@@ -211,7 +211,7 @@ func (a *app) printDrill(d *drillJSON) error {
 	for _, r := range d.Reasons {
 		a.term.Hint("%s is not whole: %s", d.Name, r)
 	}
-	tb := a.term.Table("RECOVERY", "", "")
+	tb := a.term.Table("RECOVERY", "", "~")
 	row := func(what string, sec float64, note string) {
 		tb.Row(term.C(what), term.C(term.Duration(seconds(sec))), term.C(note))
 	}

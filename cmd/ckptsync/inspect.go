@@ -213,7 +213,7 @@ func judge(fsys fs.FS, finder *layout.Finder, s layout.Step, newer *[]*layout.Ve
 }
 
 func (a *app) printInspect(in *inspectJSON) error {
-	tb := a.term.Table(">STEP", "NAME", "STATE", "RESUME", ">FILES", ">SIZE", "LAYOUT")
+	tb := a.term.Table(">STEP", "NAME", "STATE", "RESUME", ">FILES", ">SIZE", "?LAYOUT")
 	for _, s := range in.Steps {
 		state := term.S(term.Good, s.State)
 		if s.State != complete {

@@ -94,7 +94,7 @@ func (a *app) printList(l *listJSON, all bool) error {
 		a.term.Hint("run %s: nothing has been committed%s", l.Run, map[bool]string{false: " that a restore would take; see list --all"}[all])
 		return nil
 	}
-	tb := a.term.Table(">STEP", "NAME", "STATE", ">ATTEMPT", ">REV", ">FILES", ">SIZE", "COMMITTED", "RESUME")
+	tb := a.term.Table(">STEP", "NAME", "STATE", ">ATTEMPT", "?>REV", "?>FILES", ">SIZE", "COMMITTED", "RESUME")
 	for _, c := range l.Commits {
 		tb.Row(term.C(c.Step), term.C(c.Name), stateCell(c), term.C(c.Attempt), term.C(c.Revision),
 			term.C(c.Files), term.C(term.Bytes(c.Bytes)), term.C(term.When(c.CommittedAt.Time)), resumeCell(commit.Resume(c.Resume)))

@@ -154,7 +154,7 @@ func heaps(in []prune.Sweep) []prunedHeap {
 }
 
 func (a *app) printPrune(res *prune.Result, dry bool) error {
-	tb := a.term.Table(">STEP", ">ATTEMPT", ">REV", "", "BECAUSE")
+	tb := a.term.Table(">STEP", ">ATTEMPT", ">REV", "", "~BECAUSE")
 	for _, d := range res.Commits {
 		what := term.S(term.Good, "stays")
 		if !d.Keep {

@@ -119,7 +119,7 @@ func sortOutcomes(outcomes []syncer.Outcome) (out *pushJSON, failed int) {
 }
 
 func (a *app) printPush(p *pushJSON) error {
-	tb := a.term.Table(">STEP", "NAME", "STATE", ">FILES", ">SIZE", ">SENT", "TIME")
+	tb := a.term.Table(">STEP", "NAME", "STATE", "?>FILES", ">SIZE", ">SENT", "TIME")
 	for _, s := range p.Committed {
 		tb.Row(term.C(s.Step), term.C(s.Name), term.S(term.Good, "committed"), term.C(s.Files), term.C(term.Bytes(s.Bytes)),
 			term.C(term.Bytes(s.UploadedBytes)), term.C(term.Duration(seconds(s.Seconds))))

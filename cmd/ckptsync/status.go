@@ -232,7 +232,7 @@ func (a *app) printRun(d *state.Snapshot, r *state.Run) error {
 		p.say(term.Warn, "  lag        %s, %d training steps; whole for %s", term.Count(r.Lag.Steps, "step"), r.Lag.Training, spanText(r.Lag.Seconds))
 	}
 	p.others(r)
-	tb := a.term.Table(">STEP", "NAME", "STAGE", ">SENT", ">SIZE", ">RATE", "WHOLE SINCE")
+	tb := a.term.Table(">STEP", "NAME", "STAGE", ">SENT", ">SIZE", "?>RATE", "WHOLE SINCE")
 	for _, s := range r.Steps {
 		if s.Stage != "committed" && s.Stage != "skipped" && s.Stage != "vanished" {
 			stepRow(tb, s)

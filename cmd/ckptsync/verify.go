@@ -207,7 +207,7 @@ func toVerified(v *restore.Verified, repaired []string) verifiedStep {
 }
 
 func (a *app) printVerify(v *verifyJSON) error {
-	tb := a.term.Table(">STEP", "NAME", "STATE", ">ATTEMPT", ">REV", ">FILES", ">SIZE", "TIME")
+	tb := a.term.Table(">STEP", "NAME", "STATE", ">ATTEMPT", "?>REV", "?>FILES", ">SIZE", "TIME")
 	for _, c := range v.Commits {
 		style := map[string]term.Style{"whole": term.Good, "damaged": term.Bad, "repaired": term.Warn}[c.State]
 		tb.Row(term.C(c.Step), term.C(c.Name), term.S(style, c.State), term.C(c.Attempt), term.C(c.Revision),

@@ -3,6 +3,7 @@ package term
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -46,6 +47,8 @@ func S(style Style, text string) Cell { return Cell{Text: text, Style: style} }
 type Column struct {
 	Title string
 	Right bool // numbers stand right
+	Extra bool // left out where the terminal is too narrow for all, the last of them first
+	Prose bool // broken between words where the terminal is too narrow, if it is the last column
 }
 
 // Table collects rows and prints them in aligned columns.
@@ -60,13 +63,17 @@ type line struct {
 	note  bool
 }
 
-// Table begins a table on standard output. A title that begins with ">" makes
-// a column of numbers.
+// Table begins a table on standard output. A title that begins with ">" makes a
+// column of numbers, one with "?" an extra one, one with "~" a column of prose; a
+// title of both is "?>".
 func (t *Term) Table(titles ...string) *Table {
 	tb := &Table{t: t}
 	for _, h := range titles {
-		name, right := strings.CutPrefix(h, ">")
-		tb.cols = append(tb.cols, Column{Title: name, Right: right})
+		var c Column
+		h, c.Prose = strings.CutPrefix(h, "~")
+		h, c.Extra = strings.CutPrefix(h, "?")
+		c.Title, c.Right = strings.CutPrefix(h, ">")
+		tb.cols = append(tb.cols, c)
 	}
 	return tb
 }
@@ -100,29 +107,22 @@ func (tb *Table) Flush() error {
 	if tb.Rows() == 0 {
 		return nil
 	}
-	width := make([]int, len(tb.cols))
-	for i, c := range tb.cols {
-		width[i] = runewidth.StringWidth(c.Title)
+	head := line{}
+	for _, c := range tb.cols {
+		head.cells = append(head.cells, Cell{Text: c.Title, Style: Bold})
 	}
-	for _, l := range tb.lines {
-		for i, c := range l.cells {
-			if !l.note {
-				width[i] = max(width[i], runewidth.StringWidth(c.Text))
-			}
-		}
-	}
+	tb.lines = append([]line{head}, tb.lines...)
+	width, columns := tb.fit(), tb.t.columns()
 	var b strings.Builder
-	head := make([]Cell, len(tb.cols))
-	for i, c := range tb.cols {
-		head[i] = Cell{Text: c.Title, Style: Bold}
-	}
-	tb.format(&b, head, width)
 	for _, l := range tb.lines {
-		if l.note {
-			b.WriteString("    " + paint(tb.t.outColor, l.cells[0].Style, l.cells[0].Text) + "\n")
+		if !l.note {
+			tb.format(&b, l.cells, width, columns)
 			continue
 		}
-		tb.format(&b, l.cells, width)
+		for _, part := range wrapIndented("    "+l.cells[0].Text, columns) {
+			text := strings.TrimLeft(part, " ")
+			b.WriteString(part[:len(part)-len(text)] + paint(tb.t.outColor, l.cells[0].Style, text) + "\n")
+		}
 	}
 	if _, err := io.WriteString(tb.t.out, b.String()); err != nil {
 		return fmt.Errorf("print table: %w", err)
@@ -130,35 +130,91 @@ func (tb *Table) Flush() error {
 	return nil
 }
 
+// fit leaves out the extra columns for which there is no room, and returns how
+// wide the others are.
+func (tb *Table) fit() []int {
+	width := make([]int, len(tb.cols))
+	for _, l := range tb.lines {
+		for i, c := range l.cells {
+			if !l.note {
+				width[i] = max(width[i], runewidth.StringWidth(c.Text))
+			}
+		}
+	}
+	columns := tb.t.columns()
+	for columns > 0 && sum(width) > columns {
+		i := len(tb.cols) - 1
+		for i >= 0 && !tb.cols[i].Extra {
+			i--
+		}
+		if i < 0 {
+			break
+		}
+		tb.cols, width = slices.Delete(tb.cols, i, i+1), slices.Delete(width, i, i+1)
+		for j := range tb.lines {
+			if l := &tb.lines[j]; !l.note && i < len(l.cells) {
+				l.cells = slices.Delete(l.cells, i, i+1)
+			}
+		}
+	}
+	return width
+}
+
+// sum is how wide a row of such columns is.
+func sum(width []int) int {
+	n := gap * (len(width) - 1)
+	for _, w := range width {
+		n += w
+	}
+	return n
+}
+
+// gap is the space between columns.
+const gap = 2
+
 // format writes one row without spaces at its end.
-func (tb *Table) format(b *strings.Builder, cells []Cell, width []int) {
+func (tb *Table) format(b *strings.Builder, cells []Cell, width []int, columns int) {
 	last := len(cells) - 1
 	for last >= 0 && cells[last].Text == "" {
 		last--
 	}
+	at := 0
 	for i := 0; i <= last; i++ {
 		c := cells[i]
-		pad := strings.Repeat(" ", width[i]-runewidth.StringWidth(c.Text))
+		pad := strings.Repeat(" ", max(0, width[i]-runewidth.StringWidth(c.Text)))
 		text := paint(tb.t.outColor, c.Style, c.Text)
 		switch {
 		case tb.cols[i].Right:
 			b.WriteString(pad + text)
+		case i == len(tb.cols)-1 && tb.cols[i].Prose && columns-at >= minProse:
+			lines := wrap(c.Text, columns-at, 0)
+			for j := range lines {
+				lines[j] = paint(tb.t.outColor, c.Style, lines[j])
+			}
+			b.WriteString(strings.Join(lines, "\n"+strings.Repeat(" ", at)))
 		case i == last:
 			b.WriteString(text)
 		default:
 			b.WriteString(text + pad)
 		}
 		if i < last {
-			b.WriteString("  ")
+			b.WriteString(strings.Repeat(" ", gap))
 		}
+		at += width[i] + gap
 	}
 	b.WriteString("\n")
 }
 
-// Printf prints on standard output, cleaned, in a style.
+// Printf prints on standard output, cleaned, in a style. Lines that a terminal is
+// too narrow for are broken between words.
 func (t *Term) Printf(style Style, format string, args ...any) error {
-	text := cleanLines(strings.TrimSuffix(fmt.Sprintf(format, args...), "\n"))
-	if _, err := fmt.Fprintln(t.out, paint(t.outColor, style, text)); err != nil {
+	var lines []string
+	for _, l := range strings.Split(cleanLines(strings.TrimSuffix(fmt.Sprintf(format, args...), "\n")), "\n") {
+		for _, part := range wrapIndented(l, t.columns()) {
+			lines = append(lines, paint(t.outColor, style, part))
+		}
+	}
+	if _, err := fmt.Fprintln(t.out, strings.Join(lines, "\n")); err != nil {
 		return fmt.Errorf("print: %w", err)
 	}
 	return nil

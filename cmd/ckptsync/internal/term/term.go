@@ -5,7 +5,8 @@
 // Colours and bars appear only where a person can see them: on a terminal that
 // is not dumb, and colours only without NO_COLOR. Text that comes from outside
 // (file names, reasons) is passed through [Clean], so that no file name can
-// command the terminal.
+// command the terminal. Sentences are broken where a terminal's lines end; what
+// goes to a file or a pipe never is.
 package term
 
 import (
@@ -29,6 +30,7 @@ type Term struct {
 	errTTY   bool
 	outColor bool
 	errColor bool
+	width    int // of standard output, in columns; 0: as the terminal says
 }
 
 // New makes a Term of the program's two outputs and its environment.

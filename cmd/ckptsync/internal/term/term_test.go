@@ -238,3 +238,54 @@ func TestLinesAppearAboveTheBarsAtOnce(t *testing.T) {
 		t.Error(d)
 	}
 }
+
+// On a terminal that is too narrow sentences are broken between words, columns
+// that are of use least are left out, and a command that a message quotes stays
+// whole; where there is no terminal nothing of that happens.
+func TestNarrowTerminal(t *testing.T) {
+	print := func(columns int) string {
+		var out, errs bytes.Buffer
+		tm := New(&out, &errs, noEnv)
+		tm.width = columns
+		tb := tm.Table(">STEP", "NAME", "?>REV", "?>FILES", "STATE")
+		tb.Row(C(5), C("検査点-5"), C(0), C(12345), S(Bad, "torn"))
+		tb.Row(C(10), C("checkpoint-10"))
+		tb.Note(Warn, "because optimizer.pt is shorter than it says")
+		prose := tm.Table("STORE", "~s3://checkpoints/team-a")
+		prose.Row(C("multipart"), C("large files go up in parts and can be resumed"))
+		prose.Note(Warn, "→ run 'ckptsync mark 5 clear --reason TEXT'.")
+		err := errors.Join(tb.Flush(), prose.Flush(), tm.Printf(Plain, "  data  s3://checkpoints/a-name-that-is-longer-than-any-line/x y\nend"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out.String()
+	}
+	const wide = `STEP  NAME           REV  FILES  STATE
+   5  検査点-5         0  12345  torn
+  10  checkpoint-10
+    because optimizer.pt is shorter than it says
+STORE      s3://checkpoints/team-a
+multipart  large files go up in parts and can be resumed
+    → run 'ckptsync mark 5 clear --reason TEXT'.
+  data  s3://checkpoints/a-name-that-is-longer-than-any-line/x y
+end
+`
+	const narrow = `STEP  NAME           REV  STATE
+   5  検査点-5         0  torn
+  10  checkpoint-10
+    because optimizer.pt is shorter
+      than it says
+STORE      s3://checkpoints/team-a
+multipart  large files go up in
+           parts and can be resumed
+    → run 'ckptsync mark 5 clear --reason TEXT'.
+  data  s3://checkpoints/a-name-that-is-longer-than-any-line/x
+    y
+end
+`
+	for columns, want := range map[int]string{0: wide, 120: wide, 36: narrow} {
+		if d := cmp.Diff(want, print(columns)); d != "" {
+			t.Errorf("%d columns:\n%s", columns, d)
+		}
+	}
+}
