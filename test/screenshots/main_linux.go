@@ -66,16 +66,17 @@ func onStage(ctx context.Context, dir, out, only string, light bool) error {
 	defer g.Stop()
 	s := &scene{program: filepath.Join(dir, "ckptsync"), out: out, light: light, env: append(plainEnv(), stores.Env()...)}
 	s.env = append(s.env, "AWS_ENDPOINT_URL="+g.Endpoint(), "AWS_REGION="+stores.Region)
-	if err := os.Mkdir(filepath.Join(dir, "s3", "data", bucket), 0o755); err != nil {
-		return err
+	for _, act := range []struct {
+		name string
+		play func(context.Context) error
+	}{{"terminal", s.terminal}, {"status", s.status}} {
+		if only != "" && only != act.name {
+			continue
+		}
+		data := filepath.Join(dir, "s3", "data", bucket)
+		if err := errors.Join(os.RemoveAll(data), os.Mkdir(data, 0o755), act.play(ctx)); err != nil {
+			return err
+		}
 	}
-	switch only {
-	case "terminal":
-		return s.terminal(ctx)
-	case "status":
-		return s.status(ctx)
-	case "":
-		return errors.Join(s.terminal(ctx), s.status(ctx))
-	}
-	return fmt.Errorf("-only %s: it is terminal or status", only)
+	return nil
 }

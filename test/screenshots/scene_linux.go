@@ -112,20 +112,18 @@ func (s *scene) tear(ctx context.Context, from, at int) error {
 
 // status: a trainer that saves faster than the network takes it.
 func (s *scene) status(ctx context.Context) error {
-	if err := os.RemoveAll(scratch + "/" + job); err != nil {
-		return err
-	}
-	if err := os.MkdirAll(root, 0o755); err != nil {
+	err := errors.Join(os.RemoveAll(scratch+"/"+job), os.MkdirAll(root, 0o755))
+	if err != nil {
 		return err
 	}
 	const listen = "127.0.0.1:9464"
-	daemon := s.command(ctx, "daemon", "--run", job+"-2", "--listen", listen, "--bandwidth", "75KiB/s", "--settle", "1s", "--early-upload=false")
+	daemon := s.command(ctx, "daemon", "--listen", listen, "--bandwidth", "100kB/s", "--settle", "1s", "--early-upload=false")
 	var log strings.Builder
 	daemon.Stderr = &log
 	if err := daemon.Start(); err != nil {
 		return err
 	}
-	err := s.saves(ctx)
+	err = s.saves(ctx)
 	if err == nil {
 		err = s.shoot(ctx, "status-command", "status", 100)
 	}
@@ -140,19 +138,43 @@ func (s *scene) status(ctx context.Context) error {
 	return nil
 }
 
-// saves has steps be saved for some minutes; one of them is torn.
+// saves has steps be saved for some minutes, now faster and now slower than the
+// network takes them; one of them is torn.
 func (s *scene) saves(ctx context.Context) error {
 	for n := 1; n <= 18; n++ {
 		if err := s.train(ctx, 500*(n-1), 500*n, 500); err != nil {
 			return err
 		}
-		if n == 9 {
-			if err := os.Remove(fmt.Sprintf("%s/checkpoint-%d/trainer_state.json", root, 500*n)); err != nil {
+		if n == 8 {
+			if err := tornCopy(root+"/checkpoint-4000", root+"/checkpoint-4250"); err != nil {
 				return err
 			}
 		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After([]time.Duration{3, 8, 5}[n%3] * time.Second):
+		}
 	}
 	return nil
+}
+
+// tornCopy copies a step but for the file that is written last.
+func tornCopy(from, to string) error {
+	entries, err := os.ReadDir(from)
+	if err == nil {
+		err = os.Mkdir(to, 0o755)
+	}
+	for _, e := range entries {
+		if err != nil || e.Name() == "trainer_state.json" {
+			continue
+		}
+		var data []byte
+		if data, err = os.ReadFile(filepath.Join(from, e.Name())); err == nil {
+			err = os.WriteFile(filepath.Join(to, e.Name()), data, 0o644)
+		}
+	}
+	return err
 }
 
 func (s *scene) page(ctx context.Context, url string) error {
