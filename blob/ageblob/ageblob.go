@@ -146,6 +146,9 @@ func (b *Bucket) Put(ctx context.Context, key string, src blob.Source, opts *blo
 	return info, err
 }
 
+// SendsFiles implements blob.FileSender: what is encrypted passes through memory.
+func (b *Bucket) SendsFiles() bool { return false }
+
 // List implements blob.Bucket. An object of a size that no encrypted one has is
 // listed with the size that it has in the store.
 func (b *Bucket) List(ctx context.Context, prefix string) iter.Seq2[blob.Info, error] {

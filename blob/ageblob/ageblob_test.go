@@ -56,3 +56,16 @@ func TestConformance(t *testing.T) {
 		})
 	})
 }
+
+// sender is a bucket that would have the system send files.
+type sender struct{ blob.Bucket }
+
+func (sender) SendsFiles() bool { return true }
+
+// TestNoFileIsSentInTheClear: what the system sends is what is on the disk.
+func TestNoFileIsSentInTheClear(t *testing.T) {
+	b := sender{memblob.New()}
+	if !blob.SendsFiles(b) || blob.SendsFiles(ageblob.New(b, one{newKey(t)}, 1)) {
+		t.Error("files are sent past the encryption")
+	}
+}
