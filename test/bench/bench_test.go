@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -149,19 +150,38 @@ func TestSmokePeers(t *testing.T) {
 }
 
 func TestSmokeTrainer(t *testing.T) {
-	_, r := smoke(t, "trainer", "-size", "4MiB", "-seconds", "300ms", "-threads", "1")
+	out, r := smoke(t, "trainer", "-size", "4MiB", "-slice", "100ms", "-quads", "1", "-loads", "half,waits", "-threads", "2")
 	text, err := json.Marshal(r.Series["trainer"])
 	if err != nil {
 		t.Fatal(err)
 	}
-	var windows []window
-	if err := json.Unmarshal(text, &windows); err != nil || len(windows) < 3 {
-		t.Fatalf("windows %v, %v", windows, err)
+	var quads []quad
+	if err := json.Unmarshal(text, &quads); err != nil || len(quads) != 6 {
+		t.Fatalf("quads %v, %v", quads, err)
 	}
-	for _, w := range windows {
-		if w.Rate <= 0 || (w.Beside != alone) != (w.CPU > 0) {
-			t.Errorf("beside %s: %+v", w.Beside, w)
+	for _, q := range quads {
+		if q.Alone <= 0 || q.With <= 0 || q.Beside == alone && q.Moved != 0 || q.Moved < 0 {
+			t.Errorf("%+v", q)
 		}
+	}
+	if !strings.Contains(out, "and waits a tenth of the time") {
+		t.Errorf("no word of the load: %s", out)
+	}
+}
+
+func TestIntervalOf(t *testing.T) {
+	t.Parallel()
+	if i := intervalOf([]float64{3, 3, 3}); i != (interval{3, 3, 3}) {
+		t.Errorf("of what is all the same: %v", i)
+	}
+	few, many := intervalOf([]float64{0, 1, 2, 3}), intervalOf(slices.Repeat([]float64{0, 1, 2, 3}, 16))
+	for _, i := range []interval{few, many} {
+		if i.mean != 1.5 || i.low >= 1.5 || i.high <= 1.5 {
+			t.Errorf("of 0 to 3: %v", i)
+		}
+	}
+	if wide, narrow := few.high-few.low, many.high-many.low; narrow > wide/2 {
+		t.Errorf("16 times as many values: from %v to %v", few, many)
 	}
 }
 

@@ -30,8 +30,11 @@ type settings struct {
 	Profiles string
 	Direct   bool // move: down
 
-	Window      time.Duration // trainer: per window; shaped: what a measurement should take
 	Threads     int           // trainer
+	Quads       int           // trainer
+	Slice       time.Duration // trainer: a window
+	Loads       listFlag      // trainer
+	Window      time.Duration // shaped: what a measurement should take
 	Connections listFlag      // shaped
 	Rate        bytesFlag     // shaped: per connection and second
 	RoundTrip   time.Duration // shaped

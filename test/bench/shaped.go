@@ -22,14 +22,7 @@ func shapedFlags(s *settings, f *flag.FlagSet) {
 	f.Var(&s.Connections, "connections", "how many transfers at once")
 	f.Var(&s.Rate, "rate", "of each connection, `bytes` per second")
 	f.DurationVar(&s.RoundTrip, "rtt", 40*time.Millisecond, "round trip time of the network")
-	secondsFlag(s, f)
-}
-
-// secondsFlag is shared with trainer.
-func secondsFlag(s *settings, f *flag.FlagSet) {
-	if f.Lookup("seconds") == nil {
-		f.DurationVar(&s.Window, "seconds", 10*time.Second, "how long one measurement should take: a window of the trainer, a transfer on the slow network")
-	}
+	f.DurationVar(&s.Window, "seconds", 10*time.Second, "how long a transfer on the slow network should take")
 }
 
 // shapedSample is one transfer over the slow network.

@@ -25,6 +25,7 @@ type store struct {
 	keeps    bool // what it is sent; else it is the sink
 	gateway  *stores.Gateway
 	stop     func()
+	pid      int // of the sink
 	client   *http.Client
 }
 
@@ -55,7 +56,7 @@ func (b *bench) startStore(ctx context.Context, name, scheme string) (*store, er
 		if err != nil {
 			return nil, err
 		}
-		st.endpoint, st.stop = srv.first, srv.stop
+		st.endpoint, st.stop, st.pid = srv.first, srv.stop, srv.cmd.Process.Pid
 		if scheme == "https" {
 			bare, err := newBareClient(cert)
 			if err != nil {

@@ -4,31 +4,56 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"math"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
-	"slices"
-	"strings"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"syscall"
-	"text/tabwriter"
 	"time"
 )
 
 func trainerFlags(s *settings, f *flag.FlagSet) {
-	f.IntVar(&s.Threads, "threads", runtime.NumCPU(), "how many processors the trainer keeps busy")
-	secondsFlag(s, f)
+	f.IntVar(&s.Threads, "threads", runtime.NumCPU(), "how many processors a trainer that uses all keeps busy")
+	f.IntVar(&s.Quads, "quads", 16, "how often each is measured: a window without, two with, one without")
+	f.DurationVar(&s.Slice, "slice", 500*time.Millisecond, "how long a window is")
+	s.Loads = listFlag{loadHalf, loadWaits, loadAll}
+	f.Var(&s.Loads, "loads", "half: half of the processors; waits: all of them, nine tenths of the time; all: all the time")
 }
 
+// What a trainer takes of the machine.
+const (
+	loadHalf  = "half"
+	loadWaits = "waits"
+	loadAll   = "all"
+)
+
 // trainerArgs are how the trainer is started.
-type trainerArgs struct{ Threads int }
+type trainerArgs struct {
+	Threads int
+	Waits   bool // a tenth of the time, as for its data
+}
+
+// trainerArgs are those of a load.
+func (s *settings) trainerArgs(load string) (a trainerArgs, what string, err error) {
+	switch load {
+	case loadHalf:
+		a.Threads = max(1, s.Threads/2)
+		return a, fmt.Sprintf("%d of %d processors", a.Threads, runtime.NumCPU()), nil
+	case loadWaits:
+		a.Threads, a.Waits = s.Threads, true
+		return a, fmt.Sprintf("%d of %d processors, and waits a tenth of the time", a.Threads, runtime.NumCPU()), nil
+	case loadAll:
+		a.Threads = s.Threads
+		return a, fmt.Sprintf("%d of %d processors, all the time", a.Threads, runtime.NumCPU()), nil
+	}
+	return a, "", fmt.Errorf("%q is no load: half, waits and all are", load)
+}
 
 // trainerJob works until it is ended: in each thread by turns a product of two
 // small matrices, which needs the core, and a pass over arrays larger than any
@@ -40,13 +65,14 @@ func trainerJob(ctx context.Context, args json.RawMessage, out io.Writer) error 
 		return err
 	}
 	runtime.GOMAXPROCS(a.Threads + 1) // one to answer
+	debug.SetGCPercent(-1)
 	var done atomic.Int64
-	var wg sync.WaitGroup
+	var ready, wg sync.WaitGroup
+	ready.Add(a.Threads)
 	for range a.Threads {
-		wg.Go(func() { train(ctx, &done) })
+		wg.Go(func() { train(ctx, a.Waits, &done, ready.Done) })
 	}
-	for done.Load() == 0 && sleepUntil(ctx, time.Now().Add(10*time.Millisecond)) { // its memory is its own by then
-	}
+	ready.Wait()
 	fmt.Fprintln(out, "ready")
 	for in := bufio.NewScanner(os.Stdin); in.Scan() && ctx.Err() == nil; {
 		fmt.Fprintln(out, time.Now().UnixNano(), done.Load())
@@ -55,195 +81,84 @@ func trainerJob(ctx context.Context, args json.RawMessage, out io.Writer) error 
 	return nil
 }
 
-// train is one thread.
-func train(ctx context.Context, done *atomic.Int64) {
-	const n, large, slice = 96, 4 << 20, 64 << 10
-	x, y, z := make([]float64, n*n), make([]float64, n*n), make([]float64, n*n)
-	p, q := make([]float64, large), make([]float64, large)
-	for i := range x {
-		x[i], y[i] = float64(i%7), 1/float64(i+1)
+// batch is how long a thread works before it waits.
+const batch = 18 * time.Millisecond
+
+// train is one thread. It calls ready when its memory is its own, and it is known
+// how much is a batch: from then on a batch is that much work, and the wait after
+// it that long, whatever runs beside it.
+func train(ctx context.Context, waits bool, done *atomic.Int64, ready func()) {
+	work := newWork()
+	const trial = 100
+	for range work.turn() { // over all of its memory once
+		work.unit()
 	}
-	for i := range p {
-		p[i], q[i] = float64(i), 1
+	began := time.Now()
+	for range trial {
+		work.unit()
 	}
-	for at := 0; ctx.Err() == nil; at = (at + slice) % large {
-		for i := range n {
-			for j := range n {
-				f, row, to := x[i*n+j], y[j*n:j*n+n], z[i*n:i*n+n]
-				for k := range row {
-					to[k] += f * row[k]
-				}
-			}
+	units := max(1, int(batch*trial/max(1, time.Since(began))))
+	ready()
+	for ctx.Err() == nil {
+		for range units {
+			work.unit()
+			done.Add(1)
 		}
-		for i := at; i < at+slice; i++ {
-			p[i] = q[i] + 0.5*p[i]
+		if waits {
+			sleepUntil(ctx, time.Now().Add(batch/9))
 		}
-		if math.IsNaN(z[0]) {
-			z[0] = 0
-		}
-		done.Add(1)
 	}
 }
 
-// window is one time with the trainer.
-type window struct {
-	Beside string  // what ran beside it
-	Rate   float64 // of the trainer, iterations per second
-	Moved  float64 // MB/s that the upload moved
-	CPU    float64 // processors that the upload used
+// work is what a thread computes on.
+type work struct {
+	x, y, z []float64 // matrices
+	p, q    []float64 // larger than a cache
+	at      int
 }
 
-// Names of what runs beside the trainer.
 const (
-	alone    = "nothing"
-	defaults = "an upload at defaults"
-	niced    = "an upload with --nice"
+	matrix = 96
+	arrays = 4 << 20
+	pass   = 64 << 10 // of an array, in a unit
 )
 
-// trainer measures windows by turns.
-func trainer(ctx context.Context, b *bench) error {
-	st, err := b.startStore(ctx, "sink", "http")
-	if err != nil {
-		return err
+func newWork() *work {
+	w := &work{
+		x: make([]float64, matrix*matrix), y: make([]float64, matrix*matrix), z: make([]float64, matrix*matrix),
+		p: make([]float64, arrays), q: make([]float64, arrays),
 	}
-	defer st.stop()
-	w := &workload{name: "beside", files: 4, each: max(1, int64(b.s.Size)/4), root: filepath.Join(b.dir, "src", "beside")}
-	if err := w.make(ctx); err != nil {
-		return err
+	for i := range w.x {
+		w.x[i], w.y[i], w.z[i] = float64(i%7), 1/float64(i+1), 1
 	}
-	defer os.RemoveAll(w.root)
-	tr, err := startTrainer(ctx, b.s.Threads)
-	if err != nil {
-		return err
+	for i := range w.p {
+		w.p[i], w.q[i] = float64(i), 1
 	}
-	defer tr.stop()
-	kinds := []string{alone, defaults, alone, niced}
-	if !b.knows(st, "--nice") {
-		b.report.skip("the trainer beside an upload with --nice", "this ckptsync has no --nice")
-		kinds = []string{alone, defaults}
-	}
-	b.say("%d threads, windows of %v; the sink has its share of the processors in all of them", b.s.Threads, b.s.Window)
-	var all []window
-	for range b.s.Rounds {
-		for _, kind := range kinds {
-			v, err := b.besideTrainer(ctx, tr, st, w, kind)
-			if err != nil {
-				return fmt.Errorf("beside %s: %w", kind, err)
+	return w
+}
+
+// turn is how many units go over all of the memory.
+func (w *work) turn() int { return arrays / pass }
+
+// unit is the same work each time.
+func (w *work) unit() {
+	const n = matrix
+	for i := range n {
+		for j := range n {
+			f, row, to := w.x[i*n+j], w.y[j*n:j*n+n], w.z[i*n:i*n+n]
+			for k := range row {
+				to[k] += f * row[k]
 			}
-			all = append(all, v)
 		}
 	}
-	v, err := b.besideTrainer(ctx, tr, st, w, alone) // each has one before and one after it
-	if err != nil {
-		return err
+	p, q := w.p[w.at:w.at+pass], w.q[w.at:w.at+pass]
+	for i := range p {
+		p[i] = q[i] + 0.5*p[i]
 	}
-	all = append(all, v)
-	b.report.keep("trainer", all)
-	b.showTrainer(all)
-	return nil
-}
-
-// knows reports whether the program has a flag.
-func (b *bench) knows(st *store, flag string) bool {
-	_, out, _ := b.ckptsync(st, "push", "--help").run(context.Background())
-	return slices.Contains(strings.Fields(strings.NewReplacer("[", " ", "]", " ", "=", " ").Replace(string(out))), flag)
-}
-
-// besideTrainer measures one window. Uploads follow on one another until it
-// ends; the last one is killed.
-func (b *bench) besideTrainer(ctx context.Context, tr *training, st *store, w *workload, kind string) (v window, err error) {
-	v.Beside = kind
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var cpu float64
-	var uploads sync.WaitGroup
-	var uploadErr error
-	if kind != alone {
-		if err := errors.Join(st.empty(ctx), warm(ctx, w.step())); err != nil {
-			return v, err
-		}
-		var more []string
-		if kind == niced {
-			more = []string{"--nice"}
-		}
-		uploads.Go(func() { cpu, uploadErr = b.uploads(ctx, st, w, more) })
-		if !sleepUntil(ctx, time.Now().Add(b.s.Window/20+50*time.Millisecond)) { // it has begun
-			return v, ctx.Err()
-		}
+	if math.IsNaN(w.z[0]) {
+		w.z[0] = 0
 	}
-	from, err := tr.look()
-	if err != nil {
-		return v, err
-	}
-	sleepUntil(ctx, time.Now().Add(b.s.Window))
-	to, err := tr.look()
-	if err != nil {
-		return v, err
-	}
-	cancel()
-	uploads.Wait()
-	span := float64(to.when-from.when) / 1e9
-	v.Rate = float64(to.done-from.done) / span
-	if kind == alone {
-		return v, nil
-	}
-	stats, err := st.stats(context.WithoutCancel(ctx))
-	v.Moved, v.CPU = float64(stats.DataIn)/1e6/span, cpu/span
-	return v, errors.Join(err, uploadErr)
-}
-
-// uploads pushes the files again and again until ctx is done. It returns the
-// processor time.
-func (b *bench) uploads(ctx context.Context, st *store, w *workload, more []string) (cpu float64, err error) {
-	for ctx.Err() == nil {
-		run := b.fresh("beside")
-		r, err := b.push(st, run, w.root, more...).start(context.WithoutCancel(ctx))
-		if err != nil {
-			return cpu, err
-		}
-		select {
-		case <-r.ended:
-		case <-ctx.Done():
-			r.kill()
-		}
-		u, err := r.wait()
-		cpu += u.CPU
-		os.RemoveAll(filepath.Join(b.dir, "state", run))
-		if err != nil && ctx.Err() == nil {
-			return cpu, err
-		}
-	}
-	return cpu, nil
-}
-
-// showTrainer prints the slowdowns, each against the windows before and after
-// it.
-func (b *bench) showTrainer(all []window) {
-	var still []float64
-	slow, moved, used := map[string][]float64{}, map[string][]float64{}, map[string][]float64{}
-	for i, v := range all {
-		if v.Beside == alone {
-			still = append(still, v.Rate)
-			continue
-		}
-		slow[v.Beside] = append(slow[v.Beside], 100*(1-v.Rate/((all[i-1].Rate+all[i+1].Rate)/2)))
-		moved[v.Beside], used[v.Beside] = append(moved[v.Beside], v.Moved), append(used[v.Beside], v.CPU)
-	}
-	s := spreadOf(still)
-	w := tabwriter.NewWriter(b.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "beside\ttrainer slower by %\tupload MB/s\tprocessors used\t")
-	fmt.Fprintf(w, "%s\t± %.2f\t\t\n", alone, 50*(s.greatest-s.least)/s.median)
-	for _, kind := range []string{defaults, niced} {
-		if len(slow[kind]) == 0 {
-			continue
-		}
-		d := spreadOf(slow[kind])
-		fmt.Fprintf(w, "%s\t%.2f (%.2f–%.2f)\t%s\t%s\n", kind, d.median, d.least, d.greatest, spreadOf(moved[kind]), spreadOf(used[kind]))
-		if kind == niced {
-			b.report.judge("the trainer beside "+kind, d.median < 1, "%.2f %% slower, less than 1 (%.2f–%.2f)", d.median, d.least, d.greatest)
-		}
-	}
-	w.Flush()
+	w.at = (w.at + pass) % arrays
 }
 
 // training is a trainer at work.
@@ -256,8 +171,8 @@ type training struct {
 // progress is how much a trainer has done at a time.
 type progress struct{ when, done int64 }
 
-func startTrainer(ctx context.Context, threads int) (*training, error) {
-	p, err := child("trainer", trainerArgs{threads}, os.Environ())
+func startTrainer(ctx context.Context, a trainerArgs) (*training, error) {
+	p, err := child("trainer", a, os.Environ())
 	if err != nil {
 		return nil, err
 	}
@@ -290,6 +205,9 @@ func (t *training) look() (p progress, err error) {
 	_, err = fmt.Fscanln(t.out, &p.when, &p.done)
 	return p, err
 }
+
+// signal stops and continues it between windows.
+func (t *training) signal(s syscall.Signal) { t.cmd.Process.Signal(s) }
 
 func (t *training) stop() {
 	t.cmd.Process.Kill() // it keeps nothing
