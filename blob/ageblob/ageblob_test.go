@@ -33,9 +33,11 @@ func TestConformance(t *testing.T) {
 		m.Set(key, nil, false)
 	}
 	t.Run("one request at a time", func(t *testing.T) {
+		t.Parallel()
 		blobtest.Run(t, func(*testing.T) blob.Bucket { return ageblob.New(memblob.New(), keys, 1) }, blobtest.Options{Placeholder: placeholder})
 	})
 	t.Run("directory", func(t *testing.T) {
+		t.Parallel()
 		open := func(t *testing.T, dir string) blob.Bucket {
 			f, err := fileblob.Open(dir, nil)
 			if err != nil {
