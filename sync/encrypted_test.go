@@ -10,7 +10,6 @@ import (
 
 	"github.com/ckptsync/ckptsync/blob"
 	"github.com/ckptsync/ckptsync/blob/ageblob"
-	"github.com/ckptsync/ckptsync/blob/blobtest"
 	"github.com/ckptsync/ckptsync/blob/memblob"
 	"github.com/ckptsync/ckptsync/blob/meterblob"
 	"github.com/ckptsync/ckptsync/commit"
@@ -80,35 +79,5 @@ func TestEncryptedRestartInABigFile(t *testing.T) {
 	defer s.Close()
 	if _, err := s.Restore(t.Context(), RestoreOptions{}); !errors.As(err, new(*UnreachableError)) {
 		t.Errorf("another's identity: %v", err)
-	}
-}
-
-// TestEncryptedLostCompletion: the object is there and the answer was lost, for
-// good; it is known by its checksum, which is that of the encrypted bytes.
-func TestEncryptedLostCompletion(t *testing.T) {
-	w, me := newWorld(t), newOwner(t)
-	w.plain()
-	f := blobtest.NewFaulty(w.bucket, 1)
-	f.Add(&blobtest.Rule{Op: blobtest.OpComplete, Count: 1, Do: blobtest.Lose(blob.ErrTemporary)})
-	w.bucket = encrypting(f, me)
-	size := w.big(1)
-	e := w.engine()
-	if _, err := e.Push(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	e.Close()
-	f.CheckExercised(t)
-	w.bucket = encrypting(f, me)
-	e = w.engine()
-	out, err := e.Push(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	e.Close()
-	if o := out[0]; o.Stage != Committed || o.Uploaded >= size/2 {
-		t.Errorf("%+v", o)
-	}
-	if !same(w.content(out[0].ID), files(t, w.root, "epoch-1")) {
-		t.Error("the commit differs from the disk")
 	}
 }

@@ -50,6 +50,9 @@ func (a *app) openEngines(ctx context.Context, cfg *config.Config, runs []config
 		return nil, err
 	}
 	machine.LimitMemory(int64(cfg.Memory), a.getenv)
+	if cfg.Encrypts() {
+		machine.KeepTidy(a.getenv)
+	}
 	keys := &memoryOfKeys{store: cfg.Store.String(), dirs: map[string]string{}}
 	b, closeStore, err := a.openStore(ctx, cfg, a.board.listenTo(store.Options{Concurrency: cfg.Concurrency, Log: log, Learnt: keys.learnt}))
 	if err != nil {
