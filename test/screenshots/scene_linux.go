@@ -81,7 +81,10 @@ func (s *scene) terminal(ctx context.Context) error {
 	if err := errors.Join(s.must(ctx, "restore"), s.train(ctx, 60, 120, 20)); err != nil {
 		return err
 	}
-	if err := errors.Join(s.must(ctx, "push --settle 0s", "mark 100 excluded --reason loss\u00a0spike"), s.tear(ctx, 120, 140)); err != nil {
+	if err := s.must(ctx, "push --settle 0s"); err != nil {
+		return err
+	}
+	if err := errors.Join(s.command(ctx, "mark", "100", "excluded", "--reason", "loss spike").Run(), s.tear(ctx, 120, 140)); err != nil {
 		return err
 	}
 	return errors.Join(
@@ -125,7 +128,7 @@ func (s *scene) status(ctx context.Context) error {
 	}
 	err = s.saves(ctx)
 	if err == nil {
-		err = s.shoot(ctx, "status-command", "status", 100)
+		err = s.shoot(ctx, "status", "status", 100)
 	}
 	if err == nil {
 		err = s.page(ctx, "http://"+listen+"/")
@@ -179,7 +182,7 @@ func tornCopy(from, to string) error {
 
 func (s *scene) page(ctx context.Context, url string) error {
 	browser := exec.CommandContext(ctx, "chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--user-data-dir="+scratch+"/browser",
-		"--window-size=1120,1200", "--screenshot="+filepath.Join(s.out, "status.png"), url)
+		"--window-size=1120,1105", "--screenshot="+filepath.Join(s.out, "status.png"), url)
 	browser.Env = s.env
 	if text, err := browser.CombinedOutput(); err != nil {
 		return fmt.Errorf("chromium: %w\n%s", err, text)
