@@ -443,3 +443,26 @@ func TestPace(t *testing.T) {
 		want(50, 100)
 	})
 }
+
+// What a few small files took says nothing of large ones, and nor does it slow
+// anything down that a large one is under way and not acknowledged yet.
+func TestPaceOfLargeRequests(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := pace{now: time.Now}
+		p.begin()
+		time.Sleep(time.Second)
+		p.sent(3000)
+		time.Sleep(5 * time.Second)
+		if r := p.rate(); r != 0 {
+			t.Errorf("after small files: %v bytes a second", r)
+		}
+		time.Sleep(2 * time.Second)
+		p.sent(16 << 20)
+		before := p.rate()
+		time.Sleep(20 * time.Second)
+		if r := p.rate(); r != before || r < 1<<20 {
+			t.Errorf("%v bytes a second, then, with a request under way, %v", before, r)
+		}
+	})
+}
