@@ -62,9 +62,14 @@ func newBrowser(t *testing.T) *browser {
 		}
 		t.Skip("NOT CHECKED: the status page in a browser: apt-get install chromium")
 	}
+	profile, err := os.MkdirTemp("", "browser-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(profile) })                     // a process of the browser may still write there
 	ctx, kill := context.WithCancel(context.WithoutCancel(t.Context())) // it outlives the test, to be closed in order
 	cmd := exec.CommandContext(ctx, path, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
-		"--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-extensions", "--user-data-dir="+t.TempDir(),
+		"--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-extensions", "--user-data-dir="+profile,
 		"--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1", "--remote-debugging-pipe", "about:blank")
 	in, to, err1 := os.Pipe()
 	from, out, err2 := os.Pipe()
@@ -159,7 +164,7 @@ func (b *browser) ask(session, method string, params any) (json.RawMessage, erro
 			return nil, fmt.Errorf("%s: %s", method, m.Error)
 		}
 		return m.Result, nil
-	case <-time.After(30 * time.Second):
+	case <-time.After(2 * time.Minute):
 		return nil, fmt.Errorf("%s: no answer", method)
 	}
 }
@@ -207,6 +212,13 @@ func (b *browser) open(t *testing.T, url string, width, height int, dark bool) *
 	} {
 		b.must(t, p.session, method, params, nil)
 	}
+	for state := ""; state != "complete"; { // about:blank, whose load is not the one that is waited for
+		p.eval(t, "document.readyState", &state)
+	}
+	select {
+	case <-p.loads:
+	default:
+	}
 	b.must(t, p.session, "Page.navigate", map[string]any{"url": url}, nil)
 	p.loaded(t)
 	return p
@@ -228,7 +240,7 @@ func (p *tab) loaded(t *testing.T) {
 	t.Helper()
 	select {
 	case <-p.loads:
-	case <-time.After(30 * time.Second):
+	case <-time.After(2 * time.Minute):
 		t.Fatal("the page is not loaded")
 	}
 }
