@@ -32,6 +32,17 @@ type Recipient struct {
 	Text string // as age writes it; no secret
 }
 
+// NewIdentity makes an identity: text is the content of a file of one, and
+// recipient whom to encrypt for.
+func NewIdentity() (text []byte, recipient string, err error) {
+	i, err := age.GenerateX25519Identity()
+	if err != nil {
+		return nil, "", err
+	}
+	recipient = i.Recipient().String()
+	return fmt.Appendf(nil, "# public key: %s\n%s\n", recipient, i), recipient, nil
+}
+
 // ParseIdentities reads native identities of age, one a line, as age-keygen writes
 // them. Its error never repeats the text.
 func ParseIdentities(text []byte) ([]age.Identity, []Recipient, error) {

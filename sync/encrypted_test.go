@@ -6,8 +6,6 @@ import (
 	"errors"
 	"testing"
 
-	"filippo.io/age"
-
 	"github.com/ckptsync/ckptsync/blob"
 	"github.com/ckptsync/ckptsync/blob/ageblob"
 	"github.com/ckptsync/ckptsync/blob/memblob"
@@ -22,11 +20,15 @@ func encrypting(b blob.Bucket, o commit.Owners) blob.Bucket {
 
 func newOwner(t *testing.T) commit.Owners {
 	t.Helper()
-	i, err := age.GenerateX25519Identity()
+	text, _, err := commit.NewIdentity()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return commit.Owners{Identities: []age.Identity{i}, Recipients: []commit.Recipient{{Recipient: i.Recipient(), Text: i.Recipient().String()}}}
+	ids, rs, err := commit.ParseIdentities(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return commit.Owners{Identities: ids, Recipients: rs}
 }
 
 // TestEncryptedRestartInABigFile: another process knows by their versions the parts

@@ -46,10 +46,10 @@ var layers = []layer{
 		"github.com/cenkalti/backoff/v4",
 		"github.com/prometheus/client_golang/", "golang.org/x/sync/", "golang.org/x/sys/", "golang.org/x/time/",
 	}},
-	{"commit", []string{"github.com/zeebo/blake3", "aead.dev/minisign", "golang.org/x/sync/"}},
+	{"commit", []string{"github.com/zeebo/blake3", "aead.dev/minisign", "filippo.io/age", "golang.org/x/sync/"}},
 	{"blob", []string{
 		"github.com/cenkalti/backoff/v4", "github.com/gofrs/flock", "golang.org/x/sync/", "golang.org/x/sys/", "golang.org/x/time/",
-		"github.com/prometheus/client_golang/",
+		"github.com/prometheus/client_golang/", "github.com/zeebo/blake3",
 	}},
 }
 
@@ -70,6 +70,7 @@ var only = []struct {
 	{"golang.org/x/term", []string{"cmd/ckptsync/internal/term"}},
 	{"github.com/spf13/", []string{"cmd/ckptsync"}},
 	{"github.com/fsnotify/", []string{"sync/watch"}},
+	{"filippo.io/age", []string{"blob/ageblob", "commit"}},
 }
 
 // inDriver says whether only rules an import, and if so whether this importer is

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"sync"
 
-	"filippo.io/age"
 	"github.com/spf13/cobra"
 
 	"github.com/ckptsync/ckptsync/blob/durable"
@@ -156,14 +155,13 @@ Cut off at any moment it leaves a run that can be opened; do it again then.`,
 // newIdentity writes a new identity of age into a file that must not be there yet,
 // and prints its recipient.
 func (a *app) newIdentity(path string) error {
-	i, err := age.GenerateX25519Identity()
+	text, recipient, err := commit.NewIdentity()
 	if err != nil {
 		return err
 	}
-	text := fmt.Appendf(nil, "# public key: %s\n%s\n", i.Recipient(), i)
 	if err := writeNew(path, text, 0o600); err != nil {
 		return err
 	}
 	a.term.Hint("identity in %s: keep a copy where a fire cannot reach both; without it the runs that it opens are lost", path)
-	return a.term.Line(i.Recipient().String())
+	return a.term.Line(recipient)
 }
