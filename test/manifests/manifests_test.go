@@ -1,6 +1,7 @@
 // Package manifests holds the Kubernetes manifests of deploy/kubernetes against
-// the types that Kubernetes itself decodes them into. It is a module of its own,
-// so that none of those reach the product's go.mod.
+// the types that Kubernetes, JobSet and the Kubeflow training operator decode them
+// into, and evaluates the Terraform files of deploy/policies. It is a module of
+// its own, so that none of those reach the product's go.mod.
 package manifests
 
 import (
@@ -12,41 +13,13 @@ import (
 	"testing"
 	"time"
 
+	kubeflow "github.com/kubeflow/training-operator/pkg/apis/kubeflow.org/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	jobset "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 	"sigs.k8s.io/yaml"
 )
-
-// jobSet is jobset.x-k8s.io/v1alpha2 as far as our manifests go.
-type jobSet struct {
-	metav1.TypeMeta   `json:",inline"`
-	metav1.ObjectMeta `json:"metadata"`
-	Spec              struct {
-		FailurePolicy struct {
-			MaxRestarts int32 `json:"maxRestarts"`
-		} `json:"failurePolicy"`
-		ReplicatedJobs []struct {
-			Name     string                  `json:"name"`
-			Replicas int32                   `json:"replicas"`
-			Template batchv1.JobTemplateSpec `json:"template"`
-		} `json:"replicatedJobs"`
-	} `json:"spec"`
-}
-
-// pyTorchJob is kubeflow.org/v1 as far as our manifests go.
-type pyTorchJob struct {
-	metav1.TypeMeta   `json:",inline"`
-	metav1.ObjectMeta `json:"metadata"`
-	Spec              struct {
-		NprocPerNode        string `json:"nprocPerNode"`
-		PyTorchReplicaSpecs map[string]struct {
-			Replicas      int32                  `json:"replicas"`
-			RestartPolicy string                 `json:"restartPolicy"`
-			Template      corev1.PodTemplateSpec `json:"template"`
-		} `json:"pytorchReplicaSpecs"`
-	} `json:"spec"`
-}
 
 // pods decodes a document strictly, and returns the pods that it makes.
 func pods(t *testing.T, doc []byte) []corev1.PodSpec {
@@ -70,7 +43,7 @@ func pods(t *testing.T, doc []byte) []corev1.PodSpec {
 		strict(&j)
 		return []corev1.PodSpec{j.Spec.Template.Spec}
 	case "jobset.x-k8s.io/v1alpha2 JobSet":
-		var s jobSet
+		var s jobset.JobSet
 		strict(&s)
 		var out []corev1.PodSpec
 		for _, j := range s.Spec.ReplicatedJobs {
@@ -78,7 +51,7 @@ func pods(t *testing.T, doc []byte) []corev1.PodSpec {
 		}
 		return out
 	case "kubeflow.org/v1 PyTorchJob":
-		var p pyTorchJob
+		var p kubeflow.PyTorchJob
 		strict(&p)
 		var out []corev1.PodSpec
 		for _, r := range p.Spec.PyTorchReplicaSpecs {
