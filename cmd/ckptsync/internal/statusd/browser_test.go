@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -245,16 +246,31 @@ func (p *tab) loaded(t *testing.T) {
 	}
 }
 
-// eval returns the value of an expression in the page.
+// eval returns the value of an expression in the page, once that is loaded: it
+// may be about to refresh itself.
 func (p *tab) eval(t *testing.T, expression string, value any) {
 	t.Helper()
 	var res struct {
 		Result           struct{ Value json.RawMessage }
 		ExceptionDetails json.RawMessage
 	}
-	p.b.must(t, p.session, "Runtime.evaluate", map[string]any{"expression": expression, "returnByValue": true}, &res)
-	if res.ExceptionDetails != nil {
-		t.Fatalf("%s: %s", expression, res.ExceptionDetails)
+	params := map[string]any{"expression": "document.readyState === 'complete' ? (" + expression + "\n) : null", "returnByValue": true}
+	for end := time.Now().Add(2 * time.Minute); ; {
+		data, err := p.b.ask(p.session, "Runtime.evaluate", params)
+		if err == nil {
+			err = json.Unmarshal(data, &res)
+		}
+		switch between := err != nil && (strings.Contains(err.Error(), "context") || strings.Contains(err.Error(), "navigated")); {
+		case time.Now().After(end):
+			t.Fatalf("%s: the page is not loaded: %v", expression, err)
+		case between || err == nil && string(res.Result.Value) == "null":
+			continue
+		case err != nil:
+			t.Fatal(err)
+		case res.ExceptionDetails != nil:
+			t.Fatalf("%s: %s", expression, res.ExceptionDetails)
+		}
+		break
 	}
 	if err := json.Unmarshal(res.Result.Value, value); err != nil {
 		t.Fatalf("%s: %v: %s", expression, err, res.Result.Value)
