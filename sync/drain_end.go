@@ -26,12 +26,11 @@ func (e *Engine) drained() bool {
 			floor = max(floor, l.step.Number)
 		}
 	}
-	for _, l := range e.lives {
-		if e.awaitedLocked(l, now, floor) {
-			return false
-		}
+	over := true
+	for _, l := range e.lives { // each of them: all are waited for at the same time
+		over = !e.awaitedLocked(l, now, floor) && over
 	}
-	return true
+	return over
 }
 
 // awaitedLocked reports whether a step that cannot be published now may be soon.

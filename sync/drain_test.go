@@ -248,6 +248,23 @@ func TestDrainOfATornStepIsNoFailure(t *testing.T) {
 	})
 }
 
+// Several of them are waited for at the same time, and not one after the other.
+func TestDrainOfTornStepsWaitsOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newDrainWorld(t, drainPart)
+		for n := 100; n <= 1200; n += 100 {
+			w.save(n, 2, false)
+		}
+		w.start(25 * time.Second)
+		time.Sleep(20 * time.Second)
+		w.sigterm()
+		if err := w.wantEnd(12*time.Second, 14*time.Second); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // As long as it is written, it is waited for, up to the deadline.
 func TestDrainWaitsWhileAStepGrows(t *testing.T) {
 	t.Parallel()
