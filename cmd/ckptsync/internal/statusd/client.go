@@ -36,8 +36,12 @@ func (e *AbsentError) Error() string {
 	what := fmt.Sprintf("no daemon is running on state directory %s", e.StateDir)
 	if e.Busy {
 		what = fmt.Sprintf("the daemon of state directory %s, pid %d, cannot be asked", e.StateDir, e.Last.PID)
-		if e.Err == nil {
+		switch {
+		case e.Err == nil:
 			return what + ": it could make no socket, as its log says"
+		case errors.Is(e.Err, context.DeadlineExceeded):
+			return fmt.Sprintf("the daemon of state directory %s, pid %d, is there and does not answer: it is stopped (kill -CONT %d), or hangs",
+				e.StateDir, e.Last.PID, e.Last.PID)
 		}
 		return fmt.Sprintf("%s: %v", what, e.Err)
 	}

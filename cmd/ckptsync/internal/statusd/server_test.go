@@ -223,7 +223,7 @@ func TestAskOfWhoDoesNotAnswer(t *testing.T) {
 	defer cancel()
 	var absent *AbsentError
 	began := time.Now()
-	if _, err := Ask(ctx, dir); !errors.As(err, &absent) || !absent.Busy || !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := Ask(ctx, dir); !errors.As(err, &absent) || !absent.Busy || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "kill -CONT") {
 		t.Fatalf("%v", err)
 	}
 	if took := time.Since(began); took >= AskTime {
