@@ -63,12 +63,21 @@ func within(path, dir string) bool {
 }
 
 // defaultStateDir is <root>.ckptsync beside the root; if the root's own name is
-// a link, beside what it leads to, where a rename into the root is possible.
+// a link, beside what it leads to, where a rename into the root is possible. What
+// was made beside the link before there was one stays in use: it has the attempt.
 func defaultStateDir(root, real string) string {
 	if parent, err := resolve(filepath.Dir(root)); err == nil && filepath.Join(parent, filepath.Base(root)) == real {
 		return root + stateSuffix
 	}
+	if there(root+stateSuffix) && !there(real+stateSuffix) {
+		return root + stateSuffix
+	}
 	return real + stateSuffix
+}
+
+func there(dir string) bool {
+	fi, err := os.Stat(dir)
+	return err == nil && fi.IsDir()
 }
 
 // settlePaths makes a run's root and state directory absolute and checks that

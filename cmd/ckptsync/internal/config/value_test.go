@@ -174,6 +174,14 @@ func TestStateDirThroughLinks(t *testing.T) {
 	if err != nil || r.Root != dir+"/run" || r.StateDir != dir+"/real/run.ckptsync" {
 		t.Errorf("a linked root's state belongs beside what it leads to: %+v, %v", r, err)
 	}
+	write(t, dir+"/run.ckptsync/attempt.json", "")
+	if r, err := try("run/", ""); err != nil || r.StateDir != dir+"/run.ckptsync" {
+		t.Errorf("state that was made before the root became a link counts: %+v, %v", r, err)
+	}
+	write(t, dir+"/real/run.ckptsync/attempt.json", "")
+	if r, err := try("run/", ""); err != nil || r.StateDir != dir+"/real/run.ckptsync" {
+		t.Errorf("and yields to one in the right place: %+v, %v", r, err)
+	}
 	if _, err := try("loop", ""); err == nil {
 		t.Error("a loop of links is accepted")
 	}
