@@ -60,7 +60,7 @@ func Look(ctx context.Context, b blob.Bucket, finder *layout.Finder, now time.Ti
 		return nil, err
 	}
 	if slices.ContainsFunc(objects, func(o blob.Info) bool { return o.Key == "run.json" }) {
-		if data, err := blob.ReadAll(ctx, b, "run.json", 1<<16); err == nil && strings.Contains(string(data), commit.FormatRun) {
+		if data, err := blob.ReadAll(ctx, b, "run.json", 1<<16); err == nil && (strings.Contains(string(data), commit.FormatRun) || strings.Contains(string(data), commit.FormatSealed)) {
 			return nil, ErrOurs
 		}
 	}
