@@ -73,7 +73,7 @@ func (e *Engine) Restore(ctx context.Context, o RestoreOptions) (Restored, error
 	o.ReadOnly = o.ReadOnly || o.Selection.Partial()
 	o.Selection.Node, o.Selection.Nodes = e.cfg.Node, e.cfg.Nodes
 	if !o.ReadOnly {
-		if err := e.rescue(ctx); err != nil {
+		if err := e.rescue(ctx, o); err != nil {
 			return Restored{}, err
 		}
 		e.cfg.hook("rescued")
@@ -276,6 +276,8 @@ func (e *Engine) putAside(o RestoreOptions, res Restored) ([]restore.Moved, erro
 		case older && !res.Nothing:
 			e.notice(s.Name, "is newer than the step that training goes on from: moved into quarantine")
 			aside = append(aside, s.Name)
+		case res.Nothing && !o.Fresh:
+			e.notice(s.Name, "is on this disk, complete, and unknown to the store, so training does not go on from it: 'ckptsync push' commits it, on every node, before the restore")
 		default:
 			e.notice(s.Name, "is on this disk, complete, and newer than what was restored: a trainer that takes the highest number takes it")
 		}

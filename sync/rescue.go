@@ -17,18 +17,21 @@ const rescuePatience = 2 * time.Minute
 // rescue commits what is complete on this disk under the attempt before. If
 // that attempt is not known any more, it does so only when a commit of the run
 // is on this disk too, byte for byte: then it is known what the steps continue.
+// Where the store knows nothing of the run, the newest complete step on this disk
+// is what there is of it: that one is committed, by an undeclared attempt, as a
+// daemon would do it, unless the training is to start anew or from elsewhere.
 //
 // A step that only the store keeps from being committed ends the restore: to
 // go on would be to train from an older step than the newest that is whole. One
 // that cannot be committed for its own sake (a file that cannot be read) is
 // left where it is, with a word.
-func (e *Engine) rescue(ctx context.Context) error {
-	patience := maxJointPatience
+func (e *Engine) rescue(ctx context.Context, o RestoreOptions) error {
+	p := pass{joint: maxJointPatience}
 	if e.cfg.Nodes > 1 || e.st != nil && e.st.nodes() > 1 {
 		if may, err := e.mayRescue(ctx); err != nil || !may {
 			return err
 		}
-		patience = rescuePatience
+		p.joint = rescuePatience
 		e.rescues, e.single = true, e.st != nil && e.st.nodes() == 1
 		defer func() { e.rescues, e.single = false, false }()
 	}
@@ -42,14 +45,18 @@ func (e *Engine) rescue(ctx context.Context) error {
 	}
 	if e.st == nil {
 		v, err := e.viewIfBegun(ctx)
-		if err != nil || v == nil {
+		if err != nil {
 			return err
 		}
-		if base, _, err := e.findBase(ctx, v); err != nil || base == nil {
+		if p.newest = v == nil || v.Last == 0 && len(v.Commits)+len(v.Retired) == 0; p.newest {
+			if o.Fresh || o.From != "" {
+				return nil
+			}
+		} else if base, _, err := e.findBase(ctx, v); err != nil || base == nil {
 			return err
 		}
 	}
-	out, err := e.push(ctx, patience)
+	out, err := e.push(ctx, p)
 	var lost *SupersededError
 	if errors.As(err, &lost) {
 		e.notice("attempt", fmt.Sprintf("what is on this disk of attempt %d is left alone: another host took this node's place in it", lost.Attempt))

@@ -49,7 +49,7 @@ func TestHalfStepOfASingleNodeBeforeSeveral(t *testing.T) {
 	put("step-100", files)
 	put("step-200", files[:1])
 	e := w.as(0, 2, "job.1").engine()
-	if err := errors.Join(e.rescue(t.Context()), e.Close()); err != nil {
+	if err := errors.Join(e.rescue(t.Context(), RestoreOptions{}), e.Close()); err != nil {
 		t.Fatal(err)
 	}
 	w.wantCommits("100-a1-r0")

@@ -43,16 +43,18 @@ func (o *Outcome) Unfinished() bool {
 // step number. The error is that of the pass as a whole: a root that cannot be
 // looked at, a store that cannot be reached (*UnreachableError), ctx. A step
 // that could not be committed is a Failed outcome, not an error.
-func (e *Engine) Push(ctx context.Context) ([]Outcome, error) { return e.push(ctx, maxJointPatience) }
+func (e *Engine) Push(ctx context.Context) ([]Outcome, error) {
+	return e.push(ctx, pass{joint: maxJointPatience})
+}
 
-// push is Push with another patience for other nodes.
-func (e *Engine) push(ctx context.Context, joint time.Duration) ([]Outcome, error) {
+// push is the pass p.
+func (e *Engine) push(ctx context.Context, p pass) ([]Outcome, error) {
 	moved := e.meter()
 	defer moved.stop()
 	if err := e.attach(ctx); err != nil {
 		return nil, err
 	}
-	p := &pass{joint: joint, tried: map[*life]int{}, settling: map[*life]time.Time{}}
+	p.tried, p.settling = map[*life]int{}, map[*life]time.Time{}
 	e.mu.Lock()
 	for _, l := range e.lives {
 		l.retry = time.Time{}
@@ -65,7 +67,7 @@ func (e *Engine) push(ctx context.Context, joint time.Duration) ([]Outcome, erro
 		if err := e.meetOthers(ctx); err != nil {
 			return moved.outcomes(), err
 		}
-		if l := e.next(func(l *life) bool { return p.tried[l] < maxChanges }); l != nil {
+		if l := e.due(&p); l != nil {
 			err := e.timed(ctx, l, moved)
 			if p.tried[l]++; l.waits {
 				p.tried[l]--
@@ -74,7 +76,7 @@ func (e *Engine) push(ctx context.Context, joint time.Duration) ([]Outcome, erro
 			} else if p.tried[l] == maxChanges {
 				e.enter(l, Failed, "it keeps changing while it is read")
 			}
-			if ctx.Err() != nil {
+			if p.newest && l.stage == Committed || ctx.Err() != nil {
 				return moved.outcomes(), context.Cause(ctx)
 			}
 			var gone *UnreachableError
@@ -96,37 +98,6 @@ func (e *Engine) push(ctx context.Context, joint time.Duration) ([]Outcome, erro
 		case <-ctx.Done():
 			return moved.outcomes(), context.Cause(ctx)
 		}
-	}
-}
-
-// Limits of one pass: a step that something writes to for ever must not keep
-// it from ending.
-const (
-	maxChanges  = 5  // how often a step may change while it is read
-	maxPatience = 10 // settle times that one may take to settle
-	// maxJointPatience is how long it is waited for other nodes.
-	maxJointPatience = 10 * time.Minute
-)
-
-// pass is what one Push remembers of the steps.
-type pass struct {
-	joint    time.Duration // how long it is waited for other nodes
-	tried    map[*life]int
-	settling map[*life]time.Time // since when it is waited for
-}
-
-// patient says which steps are still waited for.
-func (p *pass) patient(e *Engine) func(*life) bool {
-	now := e.cfg.now()
-	return func(l *life) bool {
-		since, ok := p.settling[l]
-		if !ok {
-			p.settling[l], since = now, now
-		}
-		if l.waits {
-			return now.Sub(since) < p.joint
-		}
-		return now.Sub(since) < maxPatience*max(e.settleTime(l.verdict), time.Second)
 	}
 }
 

@@ -20,7 +20,7 @@ var simBreakages = []simBreakage{
 	{"R11_HEAD", false, 3, "sync/prune/prune.go", "if !d.Keep {", "if !d.Keep || broken(\"R11_HEAD\") {"},
 	{"R12_JOURNAL", false, 6, "sync/journal.go", "return r, ok && r.Ident != nil && *r.Ident == id\n}\n\n// upload is", "return r, ok && (broken(\"R12_JOURNAL\") || r.Ident != nil && *r.Ident == id)\n}\n\n// upload is"},
 	{"R10_VOIDED", false, 26, "sync/recover.go", "case len(v.Voided) > 0 && !e.cfg.TrustOrder:", "case len(v.Voided) > 0 && !e.cfg.TrustOrder && !broken(\"R10_VOIDED\"):"},
-	{"R7_RESCUE", false, 7, "sync/recover.go", "if !o.ReadOnly {\n\t\tif err := e.rescue(ctx); err != nil {", "if !o.ReadOnly && !broken(\"R7_RESCUE\") {\n\t\tif err := e.rescue(ctx); err != nil {"},
+	{"R7_RESCUE", false, 7, "sync/recover.go", "if !o.ReadOnly {\n\t\tif err := e.rescue(ctx, o); err != nil {", "if !o.ReadOnly && !broken(\"R7_RESCUE\") {\n\t\tif err := e.rescue(ctx, o); err != nil {"},
 	{"R10_ZERO", false, 13, "sync/recover.go", "if errors.Is(err, restore.ErrNothingCommitted) && o.IfExists {", "if (errors.Is(err, restore.ErrNothingCommitted) || broken(\"R10_ZERO\") && errors.Is(err, restore.ErrCannotTell)) && o.IfExists {"},
 	{"F_LIST", false, 17, "sync/scan.go", "	if err == nil && l.jitter.loose {", `	if broken("F_LIST") && err == nil && l.tree != nil {
 		if _, listed := l.tree.Lookup("DONE"); listed { // the names are those of the first listing

@@ -69,7 +69,9 @@ func (a *app) restoreCmd() *cobra.Command {
 		Short: "Bring the newest committed step back, verified, and print its path",
 		Long: `Bring the head, or the step asked for, under the root, verified byte by byte,
 and print the path of the step alone on standard output. It declares the attempt
-that training then goes on under, unless --read-only.
+that training then goes on under, unless --read-only. Where nothing of the run was
+ever in the store, the newest complete step under the root is committed first, and
+is what training goes on from, unless --fresh.
 
 --from takes what another run of the same store has committed. This run then
 begins with an attempt of its own that has no base; if it has commits already,
