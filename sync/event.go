@@ -229,6 +229,9 @@ func (l LogReporter) stage(e StageChanged) {
 	case Committed:
 		level = slog.LevelInfo
 		args = append(args, "commit", e.ID.String(), "files", e.Files, "bytes", e.Bytes)
+		if !e.Fresh { // it may have been retired since
+			args = append(args, "already", true)
+		}
 	case Held:
 		level = slog.LevelInfo
 		args = append(args, "files", e.Files, "bytes", e.Bytes)

@@ -2,8 +2,10 @@ package syncer
 
 import (
 	"errors"
+	"log/slog"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -103,5 +105,16 @@ func TestARegressIsTold(t *testing.T) {
 	w.push()
 	if e, _ := lastOf[Listed](w); e.Regressed != 0 {
 		t.Errorf("it is another's: %+v", e)
+	}
+}
+
+// A start that finds what was committed before does not tell it as news.
+func TestWhatWasCommittedBeforeIsToldAsSuch(t *testing.T) {
+	for fresh, want := range map[bool]bool{true: false, false: true} {
+		var out strings.Builder
+		LogReporter{slog.New(slog.NewTextHandler(&out, nil))}.Report(StageChanged{Step: "checkpoint-1", Stage: Committed, Fresh: fresh})
+		if got := strings.Contains(out.String(), "already=true"); got != want || !strings.Contains(out.String(), "step committed") {
+			t.Errorf("fresh %v: %s", fresh, out.String())
+		}
 	}
 }
