@@ -42,9 +42,10 @@ func newBench(ctx context.Context, s settings, out io.Writer) (b *bench, err err
 	if b.dir, err = os.MkdirTemp(s.Dir, "ckptsync-bench-"); err != nil {
 		return nil, err
 	}
+	made := b // a return of an error makes nil of b
 	defer func() {
 		if err != nil {
-			b.close()
+			made.close()
 		}
 	}()
 	top, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/ckptsync/ckptsync").Output()
