@@ -14,7 +14,7 @@ import (
 
 // Sizes of the way of a byte.
 const (
-	bufferSize = 1 << 20  // bytes of one buffer, and of one write
+	bufferSize = 2 << 20  // bytes of one buffer, and of one write
 	hashBlock  = 64 << 10 // bytes that are hashed as soon as they are there, while the cache holds them
 	alignment  = 4096     // of buffers, and of writes past the page cache
 )

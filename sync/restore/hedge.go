@@ -63,6 +63,10 @@ func (w *window) most() float64 {
 }
 
 // begin counts a request.
+// smallRange is the size below which the time of a range is mostly waiting, in
+// bytes.
+const smallRange = 1 << 20
+
 func (p *pace) begin() {
 	p.mu.Lock()
 	p.asked++
@@ -73,7 +77,7 @@ func (p *pace) begin() {
 func (p *pace) done(n int64, d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if n < bufferSize {
+	if n < smallRange {
 		p.small.add(d.Seconds())
 	} else {
 		p.large.add(d.Seconds() / float64(n))
@@ -85,7 +89,7 @@ func (p *pace) usual(n int64) (time.Duration, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	w, times := &p.large, float64(n)
-	if n < bufferSize {
+	if n < smallRange {
 		w, times = &p.small, 1
 	}
 	if w.n < hedgeSamples {
