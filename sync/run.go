@@ -47,7 +47,7 @@ func (e *Engine) Push(ctx context.Context) ([]Outcome, error) {
 	return e.push(ctx, pass{joint: maxJointPatience})
 }
 
-// push is the pass p.
+// push makes the pass p, of which the caller has set what it is to do.
 func (e *Engine) push(ctx context.Context, p pass) ([]Outcome, error) {
 	moved := e.meter()
 	defer moved.stop()
