@@ -71,3 +71,31 @@ func TestRotationUnderWay(t *testing.T) {
 		w.wantCommits("200-a1-r0")
 	}
 }
+
+// Whoever copies a tree sets the times of its directories last. A look before
+// that takes the step for one that is being removed; the next one does not.
+func TestTimesOfDirectoriesThatAreSetLast(t *testing.T) {
+	w := newWorld(t)
+	dir := w.step(100)
+	w.step(200)
+	was, err := os.Stat(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chtimes(dir, time.Now(), time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	e := w.engine()
+	defer e.Close()
+	if _, err := e.Push(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.wantCommits("200-a1-r0")
+	if err := os.Chtimes(dir, was.ModTime(), was.ModTime()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.Push(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.wantCommits("100-a1-r0", "200-a1-r0")
+}

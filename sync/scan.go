@@ -177,7 +177,7 @@ func (e *Engine) observe(l *life) bool {
 	print := now.Fingerprint()
 	if print == l.print {
 		e.mu.Lock()
-		l.looked = at
+		l.tree, l.looked = now, at // with the directories' present times
 		e.mu.Unlock()
 		return true
 	}
