@@ -477,6 +477,23 @@ func TestO17StoreWithoutCreateIfAbsent(t *testing.T) {
 	}
 }
 
+func TestO17MarkersAreSignedAllTheSame(t *testing.T) {
+	w := newWorld(t)
+	w.bucket = unconditional{w.bucket, false}
+	key, err := commit.NewSigner()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.tune = func(c *Config) { c.Signer, c.Trust = key, []commit.PublicKey{key.Public()} }
+	w.step(100)
+	w.push()
+	n := w.fresh()
+	n.tune = w.tune
+	if res := n.restore(RestoreOptions{}); res.ID.Step != 100 {
+		t.Errorf("%+v", res)
+	}
+}
+
 func TestO02NoStepHasEverQualified(t *testing.T) {
 	w := newWorld(t)
 	for n := 100; n <= 500; n += 100 {

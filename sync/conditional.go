@@ -55,7 +55,7 @@ func (e *Engine) conditional(ctx context.Context) error {
 	}
 	e.notice("store", "it has no create-if-absent ("+p.Details+"): run one writer per run only, because a second one would not be noticed")
 	b := naiveblob.New(e.cfg.Bucket)
-	store, err := commit.NewStore(b, e.store.Run())
+	store, err := commit.NewStore(b, e.store.Run(), commit.SignWith(e.cfg.Signer))
 	if err != nil {
 		return err
 	}
