@@ -86,6 +86,8 @@ type life struct {
 	id      commit.ID // once committed
 	done    string    // fingerprint under which id holds this content
 	skip    []string  // what its last verdict left out
+	asked   time.Time // when the layout was asked for it
+	askedIn int64     // in which look that was
 
 	evidence []string     // of the commit
 	top      fs.FileInfo  // of the step's own entry, as the present look found it; nil if it did not ask
@@ -205,7 +207,7 @@ func (e *Engine) look(l *life, above []*life) {
 	case e.foreign(l) || !e.judged(l) || e.foreign(l): // by itself, and as judged
 	case l.done == l.tree.Without(skipper(l.verdict.Skip)).Fingerprint() && !spoilt:
 		e.enter(l, Committed) // only what is no part of the step came or went
-	case e.settled(l, above):
+	case e.settled(l, above) && e.judgedNow(l) && e.settled(l, above):
 		e.hold(l)
 	}
 }
@@ -225,10 +227,11 @@ func (e *Engine) taken(l *life) bool {
 	return l.hold != nil
 }
 
-// judged asks the layout, once per fingerprint, and reports whether the step
-// is complete as far as its own files say.
+// judged asks the layout, about a step that has changed or was found incomplete
+// a while ago, and reports whether the step is complete as far as its own files
+// say.
 func (e *Engine) judged(l *life) bool {
-	if l.verdict == nil {
+	if l.verdict == nil || e.askAgain(l) {
 		v, err := e.layouts[l.step.Layout].Judge(e.fsys(), l.step)
 		if err != nil {
 			e.enter(l, Incomplete, "cannot be looked at: "+plain(err))
@@ -238,7 +241,7 @@ func (e *Engine) judged(l *life) bool {
 			v.Voided = nil
 		}
 		e.mu.Lock()
-		l.verdict, l.skip = &v, v.Skip
+		l.verdict, l.skip, l.asked, l.askedIn = &v, v.Skip, e.cfg.now(), e.looks.Load()
 		e.mu.Unlock()
 		for _, w := range v.Warnings {
 			e.notice(l.step.Name, w)

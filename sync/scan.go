@@ -201,14 +201,16 @@ func (e *Engine) observe(l *life) bool {
 // shrunk reports whether a committed step is losing files without gaining
 // or changing any: it is being deleted, which is no new save of it. Half of a
 // deleted step may look like another whole one: a trainer that removes the
-// optimizer first leaves what could have been saved without one.
+// optimizer first leaves what could have been saved without one. One that was
+// changed since it was committed may lose what the save wrote in passing.
 func (e *Engine) shrunk(l *life, now *tree.Tree) bool {
 	if l.done == "" || l.tree == nil {
 		return false
 	}
 	skip := skipper(l.skip)
-	change, _ := l.tree.Without(skip).Compare(now.Without(skip))
-	return change == tree.Shrunk
+	was := l.tree.Without(skip)
+	change, _ := was.Compare(now.Without(skip))
+	return change == tree.Shrunk && was.Fingerprint() == l.done
 }
 
 // captureLike captures a step as its life has to be compared: without times
@@ -335,15 +337,13 @@ func (e *Engine) takeUpHolds() error {
 }
 
 // boundHolds lets go of steps that the trainer deleted and that newer held
-// ones supersede: holds must never fill the disk that the trainer writes to.
+// ones supersede, be it that they wait for their turn, or failed, as all do while
+// the store is away: holds must never fill the disk that the trainer writes to.
 func (e *Engine) boundHolds() error {
 	e.mu.Lock()
 	var orphans []*life
 	for _, l := range e.lives {
-		if l.hold == nil || l.stage != Held && !l.waits || l == e.atWork {
-			continue
-		}
-		if _, err := os.Lstat(filepath.Join(e.cfg.Root, filepath.FromSlash(l.step.Name))); errors.Is(err, fs.ErrNotExist) {
+		if l.hold != nil && l != e.atWork && e.bereft(l) {
 			orphans = append(orphans, l)
 		}
 	}
@@ -363,4 +363,17 @@ func (e *Engine) boundHolds() error {
 		e.cfg.hook("hold released")
 	}
 	return nil
+}
+
+// bereft reports whether the trainer has deleted what it had of a held step, or
+// the largest file of it.
+func (e *Engine) bereft(l *life) bool {
+	names := []string{l.step.Name}
+	if files := l.tree.Files(); len(files) > 0 {
+		names = append(names, slices.MaxFunc(files, func(a, b tree.Entry) int { return cmp.Compare(a.Size, b.Size) }).Path)
+	}
+	return slices.ContainsFunc(names, func(name string) bool {
+		_, err := os.Lstat(filepath.Join(e.cfg.Root, filepath.FromSlash(name)))
+		return errors.Is(err, fs.ErrNotExist)
+	})
 }

@@ -1,0 +1,144 @@
+package syncer
+
+import (
+	"encoding/binary"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/ckptsync/ckptsync/blob"
+	"github.com/ckptsync/ckptsync/blob/blobtest"
+	"github.com/ckptsync/ckptsync/sync/layout/layouttest"
+)
+
+// looks is so many looks of a daemon, a second apart. What it holds is published;
+// if that fails, it is for the next look.
+func (w *world) looks(e *Engine, n int) {
+	w.t.Helper()
+	for range n {
+		w.clock.after(time.Second)
+		if err := e.scan(); err != nil {
+			w.t.Fatal(err)
+		}
+		if l := e.next(func(*life) bool { return true }); l != nil {
+			if err := e.publish(w.t.Context(), l); err != nil {
+				e.failed(l, err)
+			}
+		}
+	}
+}
+
+// DLRover writes its tracker minutes after the step's last file. Nothing in the
+// step changes then.
+func TestTrackerBesideAStepIsWrittenLast(t *testing.T) {
+	w := newWorld(t)
+	w.step(100)
+	tracker := filepath.Join(w.root, "dlrover_latest.txt")
+	mkfile(t, tracker, "50")
+	e := w.engine()
+	defer e.Close()
+	w.looks(e, 300)
+	w.wantCommits()
+	mkfile(t, tracker, "100")
+	w.looks(e, 60)
+	w.wantCommits("100-a1-r0")
+}
+
+// A mapped file may be torn while its time stays, after it was judged.
+func TestTornWhileItSettles(t *testing.T) {
+	w := newWorld(t)
+	dir := w.step(100)
+	e := w.engine()
+	defer e.Close()
+	w.looks(e, 1)
+	if s := e.lives["checkpoint-100"].stage; s != Settling {
+		t.Fatal(s)
+	}
+	path := filepath.Join(dir, "model.safetensors")
+	fi, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	binary.LittleEndian.PutUint64(data, 1<<40) // the length of its header
+	if err := os.WriteFile(path, data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chtimes(path, fi.ModTime(), fi.ModTime()); err != nil {
+		t.Fatal(err)
+	}
+	w.looks(e, 60)
+	w.wantCommits()
+}
+
+// A save over a committed step may write a file in passing that no layout knows,
+// and remove it last. That is no deletion of the step.
+func TestSavedAgainWithAFileThatGoes(t *testing.T) {
+	w := newWorld(t)
+	dir := w.step(100)
+	e := w.engine()
+	defer e.Close()
+	w.looks(e, 10)
+	w.wantCommits("100-a1-r0")
+	passing := filepath.Join(dir, "merging.part")
+	now := time.Now()
+	w.step(100, layouttest.Seed(9), layouttest.At(now))
+	mkfile(t, passing, "x")
+	last := now.Add(time.Minute)
+	if err := os.Chtimes(filepath.Join(dir, "trainer_state.json"), last, last); err != nil {
+		t.Fatal(err)
+	}
+	w.looks(e, 1)
+	if err := os.Remove(passing); err != nil {
+		t.Fatal(err)
+	}
+	w.looks(e, 20)
+	w.wantCommits("100-a1-r0", "100-a1-r1")
+	if !same(w.content(id(100, 1, 1)), files(t, w.root, "checkpoint-100")) {
+		t.Error("the commit is not the step on the disk")
+	}
+}
+
+// While the store is away a trainer goes on to save and to rotate. What it deleted
+// must not stay on its disk because of holds, be it all of a step or the most.
+func TestHoldsAreBoundedWhileTheStoreIsAway(t *testing.T) {
+	for name, remove := range map[string]func(dir string) error{
+		"all":  os.RemoveAll,
+		"most": func(dir string) error { return os.Remove(filepath.Join(dir, "model.safetensors")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			f := blobtest.NewFaulty(w.bucket, 1)
+			w.bucket = f
+			e := w.engine()
+			defer e.Close()
+			w.step(1)
+			w.looks(e, 10)
+			f.Before = func(blobtest.Call) error { return blob.Errorf(blob.ErrTemporary, "any", "key", "it is away") }
+			for n := 2; n < 9; n++ {
+				dir := w.step(n, layouttest.At(time.Now()))
+				w.looks(e, 10)
+				if err := remove(dir); err != nil {
+					t.Fatal(err)
+				}
+			}
+			w.looks(e, 1)
+			held := 0
+			for _, l := range e.lives {
+				if l.hold != nil {
+					held++
+				}
+			}
+			if held == 0 || held > e.cfg.KeepHolds+1 { // and the one that was tried last
+				t.Errorf("%d steps are held that the trainer has deleted", held)
+			}
+			f.Before = nil
+			w.looks(e, 400)
+			w.wantCommits("1-a1-r0", "7-a1-r0", "8-a1-r0")
+		})
+	}
+}
