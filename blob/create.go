@@ -72,9 +72,11 @@ func createPause(n int, err error) time.Duration {
 // ambiguous answer by reading back (protocol rule R8): when it returns nil the
 // key holds exactly body, whether this call, a lost answer of it, or an
 // identical twin put it there. When the key holds anything else it returns an
-// *ExistsError with that. After any other error nothing is known, except that
-// the key holds body or was not written by us: the caller may call it again
-// with the same body, and must not use another body under this key.
+// *ExistsError with that, also where the store denies every overwriting
+// (retention, a bucket's policy) before it looks at the condition. After any
+// other error nothing is known, except that the key holds body or was not
+// written by us: the caller may call it again with the same body, and must not
+// use another body under this key.
 //
 // body must differ between writers that must not be taken for each other: put
 // a random token in it.
@@ -92,12 +94,14 @@ func Create(ctx context.Context, b Bucket, key string, body []byte) error {
 		switch {
 		case err == nil:
 			return nil
-		case errors.Is(err, ErrPrecondition), Ambiguous(err) && ctx.Err() == nil:
+		case errors.Is(err, ErrPrecondition), errors.Is(err, ErrDenied), Ambiguous(err) && ctx.Err() == nil:
 		default:
 			return err
 		}
 		there, rerr := ReadAll(ctx, b, key, 64<<20)
 		switch {
+		case rerr != nil && errors.Is(err, ErrDenied):
+			return err
 		case rerr == nil && bytes.Equal(there, body):
 			return nil
 		case rerr == nil:

@@ -145,7 +145,7 @@ func (p *probe) sequential(ctx context.Context) error {
 		return found(ProbeIgnored, "the store says that a key exists that nobody has ever written")
 	}
 	created, err = p.create(ctx, key, second)
-	if err != nil {
+	if err != nil && !errors.Is(err, ErrDenied) { // one that never overwrites may deny it before it looks at the condition
 		return err
 	}
 	body, err := p.holds(ctx, key)
@@ -161,7 +161,7 @@ func (p *probe) sequential(ctx context.Context) error {
 }
 
 // concurrent lets many create one key at once. One whose answer is unclear has
-// won if its body is there.
+// won if its body is there. One that is denied has lost, if another has won.
 func (p *probe) concurrent(ctx context.Context, key string) error {
 	var bodies [probeWriters][]byte
 	var won [probeWriters]bool
@@ -183,7 +183,7 @@ func (p *probe) concurrent(ctx context.Context, key string) error {
 	}
 	winners, there := 0, false
 	for w := range bodies {
-		if err := errs[w]; err != nil && !Ambiguous(err) {
+		if err := errs[w]; err != nil && !Ambiguous(err) && (body == nil || !errors.Is(err, ErrDenied)) {
 			return err
 		}
 		same := bytes.Equal(body, bodies[w])

@@ -140,3 +140,35 @@ func TestProbeCannotDelete(t *testing.T) {
 	}
 	f.CheckExercised(t)
 }
+
+// TestO31OverwriteDenied: a store that denies every overwriting, whatever the
+// condition, keeps create-if-absent: what is there stays, and who comes second
+// is told so.
+func TestO31OverwriteDenied(t *testing.T) {
+	mem := memblob.New()
+	b := putFunc{mem, func(ctx context.Context, key string, src blob.Source, opts *blob.PutOptions) (blob.Info, error) {
+		info, err := mem.Put(ctx, key, src, &blob.PutOptions{IfAbsent: true})
+		if err != nil {
+			return blob.Info{}, blob.Errorf(blob.ErrDenied, "put", key, "403 AccessDenied")
+		}
+		return info, nil
+	}}
+	if got, err := blob.Probe(t.Context(), b, ""); err != nil || got.Verdict != blob.ProbeWorks {
+		t.Errorf("probe: %+v, %v", got, err)
+	}
+	if err := blob.Create(t.Context(), b, "marker", []byte("one")); err != nil {
+		t.Errorf("create: %v", err)
+	}
+	if err := blob.Create(t.Context(), b, "marker", []byte("one")); err != nil {
+		t.Errorf("create the same again: %v", err)
+	}
+	if exists, ok := errors.AsType[*blob.ExistsError](blob.Create(t.Context(), b, "marker", []byte("two"))); !ok || string(exists.Body) != "one" {
+		t.Errorf("create another: %v", exists)
+	}
+	none := putFunc{mem, func(_ context.Context, key string, _ blob.Source, _ *blob.PutOptions) (blob.Info, error) {
+		return blob.Info{}, blob.Errorf(blob.ErrDenied, "put", key, "403 AccessDenied")
+	}}
+	if err := blob.Create(t.Context(), none, "other", []byte("one")); !errors.Is(err, blob.ErrDenied) {
+		t.Errorf("create where nothing may be written: %v", err)
+	}
+}
