@@ -164,6 +164,13 @@ func TestO11JitteringTimes(t *testing.T) {
 		w.clock.after(time.Second)
 	}
 	w.wantCommits("100-a1-r0")
+	// Until it is saved again, in place, the files as large as they were.
+	w.step(100, layouttest.Seed(9), layouttest.At(time.Now()))
+	w.looks(e, 30)
+	w.wantCommits("100-a1-r0", "100-a1-r1")
+	if !same(w.content(id(100, 1, 1)), files(t, w.root, "checkpoint-100")) {
+		t.Error("the commit is not the step on the disk")
+	}
 }
 
 func TestO11AFileThatIsWrittenIsNotJitter(t *testing.T) {

@@ -55,11 +55,11 @@ type record struct {
 	Digest []commit.Digest `json:"digest,omitempty"`
 	Upload string          `json:"upload,omitempty"` // id; of a part too
 	Part   *blob.Part      `json:"part,omitempty"`
+	Print  string          `json:"print,omitempty"` // fingerprint of the step before the file or the part was read
+	Firm   bool            `json:"firm,omitempty"`  // as sure as the identity is
 	// of what was sent ahead
-	Print   string `json:"print,omitempty"`   // fingerprint of the step before the file or the part was read
-	Doubt   bool   `json:"doubt,omitempty"`   // of a file: to be compared before it is named
-	Firm    bool   `json:"firm,omitempty"`    // as sure as the identity is
-	Growing bool   `json:"growing,omitempty"` // of an upload: its size was not known
+	Doubt   bool `json:"doubt,omitempty"`   // of a file: to be compared before it is named
+	Growing bool `json:"growing,omitempty"` // of an upload: its size was not known
 	// of a commit
 	ID          *commit.ID `json:"id,omitempty"`
 	Fingerprint string     `json:"fp,omitempty"`
@@ -194,15 +194,16 @@ func (j *journal) add(r record) error {
 }
 
 // sent adds that the files of a manifest are in the store, as it says, for those
-// of a local step of which take says so.
-func (j *journal) sent(m *commit.Manifest, t *tree.Tree, take func(tree.Entry, *commit.File) bool) error {
+// of a local step of which take says so, and that they were read when it looked
+// like print.
+func (j *journal) sent(m *commit.Manifest, t *tree.Tree, print string, take func(tree.Entry, *commit.File) bool) error {
 	for i := range m.Files {
 		f := &m.Files[i]
 		le, ok := t.Lookup(t.Rel(f.Path))
 		if !ok || f.Type != commit.TypeFile || !take(le, f) {
 			continue
 		}
-		if err := j.add(record{Kind: "file", Path: jsonPath(f.Path), Ident: &le.Ident, Object: f.Object, Chunk: f.Chunk, Digest: f.Digest}); err != nil {
+		if err := j.add(record{Kind: "file", Path: jsonPath(f.Path), Ident: &le.Ident, Object: f.Object, Chunk: f.Chunk, Digest: f.Digest, Print: print}); err != nil {
 			return err
 		}
 	}
@@ -298,6 +299,14 @@ func (j *journal) forgetAll() error {
 func (j *journal) file(path string, id tree.Ident) (record, bool) {
 	r, ok := j.object(path, id)
 	return r, ok && !r.Doubt
+}
+
+// holds reports whether the file is still what was sent, in a step that looks like
+// print. A writer that has mapped a file may save it again while its time stays: so
+// in a later save of the step the identity is not enough. Then it is read once more,
+// and named again if it is the same.
+func (r record) holds(id tree.Ident, print string) bool {
+	return id.MTime != tree.AnyTime && (r.Firm || r.Print == print)
 }
 
 // object is what was said about a file, if it was sent whole under this

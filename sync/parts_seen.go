@@ -151,7 +151,7 @@ func (e *Engine) sameAsSealed(ctx context.Context, l *life, p *part, s *quorum.S
 		return nil, err
 	}
 	defer j.close()
-	return nil, j.sent(m, l.tree, func(t tree.Entry, f *commit.File) bool {
+	return nil, j.sent(m, l.tree, l.print, func(t tree.Entry, f *commit.File) bool {
 		_, known := j.file(f.Path, t.Ident)
 		return !known
 	})

@@ -341,5 +341,5 @@ func (e *Engine) lend(ctx context.Context, res Restored) error {
 		return err
 	}
 	defer j.close()
-	return j.sent(m, t, func(le tree.Entry, f *commit.File) bool { return le.Size == f.Size && le.Mod == f.MTime })
+	return j.sent(m, t, "", func(le tree.Entry, f *commit.File) bool { return le.Size == f.Size && le.Mod == f.MTime })
 }

@@ -177,11 +177,20 @@ func (e *Engine) observe(l *life) bool {
 	print := now.Fingerprint()
 	if print == l.print {
 		e.mu.Lock()
+		if l.jitter.loose && l.tree.Moved(now, jitterWithin) {
+			l.done, l.verdict, l.since = "", nil, e.cfg.now()
+		}
 		l.tree, l.looked = now, at // with the directories' present times
 		e.mu.Unlock()
 		return true
 	}
+	loose := l.jitter.loose
 	if l.jitter.sees(l.tree, now, e.cfg.now(), e.settleTime(nil)) {
+		if !loose {
+			e.mu.Lock()
+			l.done = "" // without times it does not tell what an earlier process committed
+			e.mu.Unlock()
+		}
 		now.Loosen()
 		print = now.Fingerprint()
 		e.notice(l.step.Name, "its files' modification times change though nothing else does: this file system's times are not trusted, and the step is read twice")
@@ -331,6 +340,7 @@ func (e *Engine) takeUpHolds() error {
 		}
 		l := e.newLife(n.Step)
 		l.tree, l.print, l.verdict, l.hold, l.stage = h.Tree, h.Tree.Fingerprint(), &n.Verdict, h, Held
+		l.found = true // what became of it since then nobody saw
 		e.lives[n.Step.Name] = l
 	}
 	return nil

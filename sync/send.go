@@ -41,7 +41,7 @@ func (e *Engine) upload(ctx context.Context, l *life) ([]commit.File, error) {
 			continue
 		}
 		t, _ := l.tree.Lookup(l.tree.Rel(f.Path))
-		if r, ok := j.file(f.Path, t.Ident); ok {
+		if r, ok := j.file(f.Path, t.Ident); ok && r.holds(t.Ident, l.print) {
 			f.Object, f.Chunk, f.Digest = r.Object, r.Chunk, r.Digest
 			reused += f.Size
 			continue
@@ -100,8 +100,9 @@ func (e *Engine) uploadFile(j *journal, l *life, f *commit.File, id tree.Ident) 
 	u := upload.File{Path: f.Path, Ident: id, Object: e.store.Key(f.Object), Chunk: f.Chunk}
 	path := f.Path
 	u.Open = func() (*os.File, error) { return l.hold.File(path) }
+	u.Sure = e.cfg.sure
 	u.Stop = func() bool { return e.mustStop(l, min(f.Size, f.Chunk)) }
-	if r, ok := j.object(f.Path, id); ok && r.Chunk == f.Chunk { // sent ahead, and in doubt
+	if r, ok := j.object(f.Path, id); ok && r.Chunk == f.Chunk { // sent before, and in doubt
 		u.Known = &upload.Known{Object: e.store.Key(r.Object), Digest: r.Digest}
 	} else if r, parts, ok := j.upload(f.Path, id); ok && r.Chunk == f.Chunk && f.Size > f.Chunk {
 		e.continued(&u, r, parts, l.print)
@@ -206,5 +207,5 @@ func (s *sendLog) PartSent(f *upload.File, id string, p upload.SentPart) error {
 func (s *sendLog) FileSent(f *upload.File, d []commit.Digest) error {
 	s.e.cfg.hook("file acknowledged")
 	defer s.e.cfg.hook("file sent")
-	return s.j.add(record{Kind: "file", Path: jsonPath(f.Path), Ident: &f.Ident, Object: s.object(f), Chunk: f.Chunk, Digest: d})
+	return s.j.add(record{Kind: "file", Path: jsonPath(f.Path), Ident: &f.Ident, Object: s.object(f), Chunk: f.Chunk, Digest: d, Print: s.print, Firm: f.Firm})
 }

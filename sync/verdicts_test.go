@@ -142,3 +142,63 @@ func TestHoldsAreBoundedWhileTheStoreIsAway(t *testing.T) {
 		})
 	}
 }
+
+// What became of a step that an earlier process held nobody saw: a trainer may have
+// died while it saved it again, and another have begun from elsewhere. That a newer
+// step came says nothing then, as of any step that is found.
+func TestHeldStepThatWasTornMeanwhile(t *testing.T) {
+	w := newWorld(t)
+	f := blobtest.NewFaulty(w.bucket, 1)
+	w.bucket = f
+	w.step(50)
+	w.push()
+	f.Before = func(blobtest.Call) error { return blob.Errorf(blob.ErrTemporary, "any", "key", "it is away") }
+	now := time.Now()
+	dir := w.step(100, layouttest.At(now))
+	e := w.engine()
+	w.looks(e, 10)
+	if e.lives["checkpoint-100"].hold == nil {
+		t.Fatal("not held")
+	}
+	e.Close()
+	f.Before = nil
+	later, model := now.Add(time.Minute), filepath.Join(dir, "model.safetensors")
+	data, err := os.ReadFile(model)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data[len(data)-1] ^= 1
+	mkfile(t, model+".tmp", string(data))
+	if err := os.Rename(model+".tmp", model); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chtimes(model, later, later); err != nil {
+		t.Fatal(err)
+	}
+	w.step(200, layouttest.At(later.Add(time.Minute)))
+	e = w.engine()
+	defer e.Close()
+	w.looks(e, 60)
+	w.wantCommits("50-a1-r0", "200-a1-r0")
+}
+
+// A trainer that has mapped its model saves the same step again: the model's time
+// stays, and it must be read again all the same.
+func TestSavedAgainThroughAMapping(t *testing.T) {
+	w := newEarlyWorld(t, func(c *Config) { c.EarlyUpload = false })
+	w.write("checkpoint-100", layouttest.HFFiles(100)...)
+	w.settle()
+	w.wantCommitted(100)
+	w.silently("checkpoint-100/model.safetensors", 3000, []byte("other"))
+	for _, f := range layouttest.HFFiles(100, layouttest.Seed(9)) {
+		if f.Name != "model.safetensors" && f.Name != "config.json" {
+			w.write("checkpoint-100", f)
+		}
+	}
+	w.settle()
+	w.wantCommits("100-a1-r0", "100-a1-r1")
+	w.wantCommitted(100)
+	if n := w.sent()["checkpoint-100/config.json"]; n != 1 {
+		t.Errorf("an unchanged file was sent %d times", n)
+	}
+}

@@ -228,6 +228,17 @@ func (t *Tree) Jitter(now *Tree, within int64) bool {
 	return moved
 }
 
+// Moved reports whether a file's modification time differs between t and now by
+// within nanoseconds or more, where they have the same entries.
+func (t *Tree) Moved(now *Tree, within int64) bool {
+	for i, e := range t.Entries {
+		if e.Type == commit.TypeFile && i < len(now.Entries) && max(e.Mod-now.Entries[i].Mod, now.Entries[i].Mod-e.Mod) >= within {
+			return true
+		}
+	}
+	return false
+}
+
 // Count is how many regular files there are.
 func (t *Tree) Count() (n int) {
 	for i := range t.Entries {

@@ -45,6 +45,7 @@ func (u *Uploader) begin(ctx context.Context, f *File, log Log) (*large, error) 
 	}
 	l := &large{u: u, f: f, log: log, file: file}
 	f.behind = pagecache.Follow(file, f.Ident.Size, u.Cache)
+	sure := f.sure(file, 0, f.Ident.Size)
 	l.sent = make([]blob.Part, l.parts())
 	l.left.Store(int64(l.parts()))
 	opts := f.options()
@@ -55,10 +56,12 @@ func (u *Uploader) begin(ctx context.Context, f *File, log Log) (*large, error) 
 			return nil, err
 		}
 		if goesOn {
+			f.Firm = sure && len(f.Sent) == 0
 			return l, nil
 		}
 		f.Object, f.UploadID, f.Sent = f.Fresh, "", nil
 	}
+	f.Firm = sure
 	if f.comparable() {
 		l.known = newComparison(l.parts())
 		return l, nil

@@ -46,7 +46,8 @@ type File struct {
 	Growing bool
 	// Sure, if not nil, is asked before n bytes at off are read: will any change
 	// of them from now on show in the file's identity? Firm is set before the Log
-	// is told of a file of one chunk: it was sure, and the identity is the same.
+	// is told of a file: it was sure before the first byte was read, all of them were
+	// read since, and the identity is the same.
 	Sure func(file *os.File, off, n int64) bool
 	Firm bool
 	// Stop, if not nil, is asked before each request: once it says true nothing
