@@ -41,7 +41,7 @@ type ProbeResult struct {
 const (
 	probeWriters = 8                // concurrent creations of one key
 	probeRounds  = 2                // of them
-	probeTries   = 3                // of the whole when an answer is unclear
+	probeTries   = 3                // of the whole, and of one key, when an answer is unclear
 	probeCleanup = 30 * time.Second // time for deleting the scratch keys
 )
 
@@ -124,6 +124,29 @@ func (p *probe) create(ctx context.Context, key string, body []byte) (bool, erro
 	return false, err
 }
 
+// again tries to create a key that is there. A store may let a key be written
+// once a second, or deny to overwrite anything, before it looks at the condition.
+// So a key whose answer is unclear is left alone for a while, and after some
+// tries such an answer counts as a refusal: what the key holds tells the rest.
+func (p *probe) again(ctx context.Context, key string, body []byte) (created bool, err error) {
+	for try := range probeTries {
+		if try > 0 {
+			select {
+			case <-time.After(createPause(2, ErrThrottled)):
+			case <-ctx.Done():
+				return false, context.Cause(ctx)
+			}
+		}
+		if created, err = p.create(ctx, key, body); !Ambiguous(err) || ctx.Err() != nil {
+			break
+		}
+	}
+	if ctx.Err() == nil && (Ambiguous(err) || errors.Is(err, ErrDenied)) {
+		err = nil
+	}
+	return created, err
+}
+
 // holds reads what the key holds; absent is nil.
 func (p *probe) holds(ctx context.Context, key string) ([]byte, error) {
 	body, err := ReadAll(ctx, p.b, key, 1<<10)
@@ -138,14 +161,19 @@ func token() []byte { return []byte("ckptsync probe, may be deleted: " + rand.Te
 func (p *probe) sequential(ctx context.Context) error {
 	key, first, second := p.key("seq"), token(), token()
 	created, err := p.create(ctx, key, first)
+	if Ambiguous(err) && ctx.Err() == nil {
+		if body, rerr := p.holds(ctx, key); rerr == nil && bytes.Equal(body, first) {
+			created, err = true, nil
+		}
+	}
 	if err != nil {
 		return err
 	}
 	if !created {
 		return found(ProbeIgnored, "the store says that a key exists that nobody has ever written")
 	}
-	created, err = p.create(ctx, key, second)
-	if err != nil && !errors.Is(err, ErrDenied) { // one that never overwrites may deny it before it looks at the condition
+	created, err = p.again(ctx, key, second)
+	if err != nil {
 		return err
 	}
 	body, err := p.holds(ctx, key)

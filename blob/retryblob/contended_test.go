@@ -23,6 +23,7 @@ type contended struct {
 	*memblob.Bucket
 	always bool // every create of a key that is there is throttled
 	lose   bool
+	ignore bool // it creates what is there
 
 	mu   sync.Mutex
 	last map[string]time.Time
@@ -42,6 +43,9 @@ func (c *contended) Put(ctx context.Context, key string, src blob.Source, opts *
 		return blob.Info{}, refusal
 	}
 	c.last[key] = time.Now()
+	if c.ignore {
+		opts = nil
+	}
 	info, err := c.Bucket.Put(ctx, key, src, opts)
 	if c.lose && err == nil {
 		return blob.Info{}, refusal
@@ -161,4 +165,26 @@ func TestThrottledIsNotTriedSoon(t *testing.T) {
 			t.Errorf("no jitter: %v", differ)
 		}
 	})
+}
+
+// TestO34ContendedProbe: that a key can be written once a second only, or that
+// all one hears of a key that is there is 429, does not hide that
+// create-if-absent is kept; and a store that ignores it is found out all the same.
+func TestO34ContendedProbe(t *testing.T) {
+	for name, c := range map[string]*contended{"Paced": {}, "AlwaysThrottled": {always: true}, "AnswersLost": {always: true, lose: true}, "Ignores": {ignore: true}} {
+		synctest.Test(t, func(t *testing.T) {
+			c.Bucket, c.last = memblob.New(), map[string]time.Time{}
+			want, start := blob.ProbeWorks, time.Now()
+			if c.ignore {
+				want = blob.ProbeIgnored
+			}
+			got, err := blob.Probe(t.Context(), stack(c), "run/")
+			if err != nil || got.Verdict != want {
+				t.Errorf("%s: %+v, %v; want %v", name, got, err, want)
+			}
+			if took := time.Since(start); took > 30*time.Second {
+				t.Errorf("%s: it took %v", name, took)
+			}
+		})
+	}
 }
