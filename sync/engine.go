@@ -90,6 +90,8 @@ type life struct {
 	askedIn int64     // in which look that was
 
 	evidence []string     // of the commit
+	kept     idents       // of the files that the commit has; see outlived
+	outlived bool         // the verdict is of evidence older than what it vouches for, whatever times say
 	top      fs.FileInfo  // of the step's own entry, as the present look found it; nil if it did not ask
 	signs    []tree.Ident // see glance
 	glances  int
@@ -237,11 +239,13 @@ func (e *Engine) judged(l *life) bool {
 			e.enter(l, Incomplete, "cannot be looked at: "+plain(err))
 			return false
 		}
+		since := l.outlives(&v)
+		v.Voided = append(v.Voided, since...)
 		if e.cfg.TrustOrder {
-			v.Voided = nil
+			v.Voided, since = nil, nil
 		}
 		e.mu.Lock()
-		l.verdict, l.skip, l.asked, l.askedIn = &v, v.Skip, e.cfg.now(), e.looks.Load()
+		l.verdict, l.skip, l.outlived, l.asked, l.askedIn = &v, v.Skip, len(since) > 0, e.cfg.now(), e.looks.Load()
 		e.mu.Unlock()
 		for _, w := range v.Warnings {
 			e.notice(l.step.Name, w)
@@ -323,6 +327,7 @@ func (e *Engine) commit(ctx context.Context, l *life, id commit.ID, fresh bool, 
 	}
 	e.mu.Lock()
 	l.id, l.done, l.tries, l.fresh, l.evidence = id, l.tree.Fingerprint(), 0, fresh, l.verdict.Evidence
+	l.kept = identsOf(l.tree)
 	l.sent, l.reused = 0, 0
 	e.mu.Unlock()
 	if err := j.committed(id, l.done, l.evidence); err != nil {

@@ -149,6 +149,7 @@ func (e *Engine) newLife(s layout.Step) *life {
 	l := &life{step: s, stage: Seen}
 	if j, err := e.journal(s.Name); err == nil && j.done.ID != nil {
 		l.id, l.done, l.evidence = *j.done.ID, j.done.Fingerprint, j.done.Evidence
+		l.kept = j.idents()
 	}
 	return l
 }

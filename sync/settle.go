@@ -22,7 +22,9 @@ func (e *Engine) settled(l *life, above []*life) bool {
 		e.enter(l, Incomplete, "its directory lost entries after "+by+" was whole: it is being removed, or half of it was")
 		return false
 	}
-	proven := slices.ContainsFunc(above, func(s *life) bool { return l.verdict.Succeeded(e.asSuccessor(s)) })
+	proven := slices.ContainsFunc(above, func(s *life) bool {
+		return l.verdict.Succeeded(e.asSuccessor(s)) && (!l.outlived || s.since.After(l.since))
+	})
 	if len(l.verdict.Voided) > 0 && proven && e.ofUnknown(l) {
 		e.enter(l, Incomplete, unknownReason(l.verdict))
 		return false

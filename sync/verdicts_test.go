@@ -202,3 +202,40 @@ func TestSavedAgainThroughAMapping(t *testing.T) {
 		t.Errorf("an unchanged file was sent %d times", n)
 	}
 }
+
+// The clock is set back, and a trainer dies while it saves a committed step again:
+// what it wrote is older than the evidence of the save before. No quiet time, no step
+// that was there already, and no restart makes that whole; the rest of the save does,
+// and so does a step that comes after it.
+func TestSavedAgainAfterTheClockWasSetBack(t *testing.T) {
+	w := newWorld(t)
+	w.restore(RestoreOptions{IfExists: true})
+	now := time.Now()
+	dir := w.step(100, layouttest.At(now))
+	w.step(200, layouttest.At(now.Add(time.Hour)))
+	e := w.engine()
+	w.looks(e, 20)
+	w.wantCommits("100-a1-r0", "200-a1-r0")
+	back := now.Add(-time.Hour)
+	for _, f := range layouttest.HFFiles(100, layouttest.Seed(9), layouttest.At(back)) {
+		if path := filepath.Join(dir, f.Name); f.Name == "model.safetensors" {
+			mkfile(t, path, string(f.Data))
+			if err := os.Chtimes(path, back, back); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	w.looks(e, 100)
+	w.wantCommits("100-a1-r0", "200-a1-r0")
+	e.Close()
+	e = w.engine()
+	defer e.Close()
+	w.looks(e, 100)
+	w.wantCommits("100-a1-r0", "200-a1-r0")
+	w.step(300, layouttest.At(now.Add(2*time.Hour)))
+	w.looks(e, 20)
+	w.wantCommits("100-a1-r0", "100-a1-r1", "200-a1-r0", "300-a1-r0")
+	w.step(100, layouttest.Seed(10), layouttest.At(back.Add(time.Minute)))
+	w.looks(e, 20)
+	w.wantCommits("100-a1-r0", "100-a1-r1", "100-a1-r2", "200-a1-r0", "300-a1-r0")
+}
