@@ -325,9 +325,12 @@ type heldNote struct {
 
 // takeUpHolds makes lives of the holds that an earlier process left.
 func (e *Engine) takeUpHolds() error {
-	hs, err := hold.Reopen(e.cfg.Root, filepath.Join(e.cfg.StateDir, holdsName))
+	hs, unread, err := hold.Reopen(e.cfg.Root, filepath.Join(e.cfg.StateDir, holdsName))
 	if err != nil {
 		return fmt.Errorf("take up holds: %w", err)
+	}
+	for dir, err := range unread {
+		e.notice(dir, "a step that is held cannot be looked at, and is left for the next start: "+plain(err))
 	}
 	for _, h := range hs {
 		var n heldNote

@@ -239,3 +239,42 @@ func TestSavedAgainAfterTheClockWasSetBack(t *testing.T) {
 	w.looks(e, 20)
 	w.wantCommits("100-a1-r0", "100-a1-r1", "100-a1-r2", "200-a1-r0", "300-a1-r0")
 }
+
+// A hold may be all that is left of a step. A disk that does not answer when a daemon
+// starts is no reason to remove it.
+func TestHoldThatCannotBeLookedAt(t *testing.T) {
+	w := newWorld(t)
+	f := blobtest.NewFaulty(w.bucket, 1)
+	w.bucket = f
+	w.step(50)
+	w.push()
+	f.Before = func(blobtest.Call) error { return blob.Errorf(blob.ErrTemporary, "any", "key", "it is away") }
+	dir := w.step(100, layouttest.At(time.Now()))
+	e := w.engine()
+	w.looks(e, 10)
+	e.Close()
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	held, err := filepath.Glob(filepath.Join(w.root+".ckptsync", "holds", "*", "checkpoint-100"))
+	if err != nil || len(held) != 1 {
+		t.Fatal(held, err)
+	}
+	aside := filepath.Join(w.dir, "aside")
+	if err := os.Rename(held[0], aside); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(held[0], held[0]); err != nil { // too many levels of links
+		t.Fatal(err)
+	}
+	w.engine().Close()
+	if err := os.Remove(held[0]); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(aside, held[0]); err != nil {
+		t.Fatal(err)
+	}
+	f.Before = nil
+	w.push()
+	w.wantCommits("50-a1-r0", "100-a1-r0")
+}

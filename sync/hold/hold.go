@@ -16,6 +16,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/ckptsync/ckptsync/commit"
 	"github.com/ckptsync/ckptsync/sync/tree"
@@ -163,31 +164,36 @@ func encode(es []tree.Entry) []savedEntry {
 }
 
 // Reopen finds the holds that an earlier process kept below holds, and removes
-// what is none. A hold whose files are not what they were is removed too.
-func Reopen(root, holds string) ([]*Hold, error) {
+// what is none. A hold whose files are not what they were is removed too. One that
+// cannot be looked at just now may be all that is left of a step: it stays, and
+// unread has it, by its directory.
+func Reopen(root, holds string) (hs []*Hold, unread map[string]error, err error) {
 	dirs, err := os.ReadDir(holds)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+		return nil, nil, nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var hs []*Hold
+	unread = map[string]error{}
 	for _, d := range dirs {
 		dir := filepath.Join(holds, d.Name())
 		h, err := reopen(root, dir)
 		if err == nil {
 			err = h.Check()
 		}
-		if err != nil {
-			if rerr := os.RemoveAll(dir); rerr != nil {
-				return hs, rerr
+		switch pe := (*fs.PathError)(nil); {
+		case err == nil:
+			hs = append(hs, h)
+		case errors.As(err, &pe) && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR):
+			unread[dir] = err
+		default:
+			if err := os.RemoveAll(dir); err != nil {
+				return hs, unread, err
 			}
-			continue
 		}
-		hs = append(hs, h)
 	}
-	return hs, nil
+	return hs, unread, nil
 }
 
 func reopen(root, dir string) (*Hold, error) {
