@@ -2,6 +2,7 @@ package layout_test
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"slices"
 	"strings"
@@ -324,6 +325,34 @@ func TestO18NumericOrder(t *testing.T) {
 		steps, _ := names(findIn(t, fsys, custom(t, layout.Spec{Name: "x", Step: pattern})))
 		if d := cmp.Diff(want, steps); d != "" {
 			t.Error(d)
+		}
+	}
+}
+
+// No digit of a step's number is taken for a part of what stands before it, by
+// any layout that reads it from the name.
+func TestO18WholeNumberOfEveryName(t *testing.T) {
+	for _, name := range []string{
+		"epoch_%d", "epoch%d", "ep-%d", "epoch-%d", "step_%d", "step-%d", "iter_%d", "iter_000%d", "%d", "model_%d", "epoch_12_%d", "epoch3-step%d", "ep3step%d", "epoch_10_epoch_%d",
+		"checkpoint-%d", "checkpoint_%d", "checkpoint_000%d", "checkpoints/checkpoint_%d", "global_step%d", "global_step_%d", "step=%d.ckpt", "m--loss=0.41-step=%d-consumed_samples=640.0",
+		"epoch_3_step_%d", "epoch=1-step=%d.ckpt", "epoch=12-step=%d-v3.ckpt", "ep12-ba%d", "ep12-ba%d-rank0.pt",
+	} {
+		for _, n := range []int64{2, 9, 10, 11, 100, 9000, 10000, 123456789} {
+			spelled, known := fmt.Sprintf(name, n), false
+			for _, l := range layout.Builtins() {
+				for _, dir := range []bool{true, false} {
+					s, ok := l.Match(spelled, dir)
+					if _, inside := l.(layout.Numberer); !ok || inside && s.Number == 0 {
+						continue
+					}
+					if known = true; s.Number != n {
+						t.Errorf("%s: layout %s takes it for step %d", spelled, l.Name(), s.Number)
+					}
+				}
+			}
+			if !known {
+				t.Errorf("%s: no layout knows it", spelled)
+			}
 		}
 	}
 }

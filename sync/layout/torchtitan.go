@@ -23,9 +23,11 @@ var (
 	dcpPattern   = mustCompile("*{step}")
 	titanPattern = mustCompile("step-{step}")
 	// dcpStepName are the names that people give such directories: a word and a
-	// number, after an epoch's perhaps, or a number alone.
-	dcpStepName = regexp.MustCompile(`\A(?i)(?:(?:epoch|ep)[-_=]?[0-9]{1,9}[-_]?)?` +
-		`(?:(?:checkpoints?|ckpt|global_?steps?|steps?|iteration|iter|it|epoch|ep|ba|batch|save|state|update)[-_=]?)?([0-9]{1,18})\z`)
+	// number, or a number alone; after an epoch's perhaps, which something other
+	// than a digit parts from it.
+	dcpStepName = regexp.MustCompile(`\A(?i)(?:(?:(?:epoch|ep)[-_=]?[0-9]{1,9}[-_]?)?` +
+		`(?:checkpoints?|ckpt|global_?steps?|steps?|iteration|iter|it|epoch|ep|ba|batch|save|state|update)[-_=]?|` +
+		`(?:(?:epoch|ep)[-_=]?[0-9]{1,9}[-_])?)([0-9]{1,18})\z`)
 	// hfShardName is what DCP's writer of Hugging Face files calls one: the
 	// number of the rank's shard, of the file, and of all files.
 	hfShardName = regexp.MustCompile(`\Ashard-([0-9]{1,9})-model-([0-9]{1,9})-of-([0-9]{1,9})\.safetensors\z`)
