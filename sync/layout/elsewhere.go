@@ -49,8 +49,8 @@ func (f *Finder) Elsewhere(root string, open func(dir string) fs.FS) string {
 		}
 		up, name = filepath.Dir(up), path.Join(filepath.Base(up), name)
 	}
-	fsys := open(root)
-	if dirs := f.below(fsys); len(dirs) > 0 {
+	b := &bounded{FS: open(root), left: elsewhereEntries - elsewhereListed}
+	if dirs := f.below(b); len(dirs) > 0 {
 		var texts []string
 		for _, d := range dirs[:min(len(dirs), 3)] {
 			texts = append(texts, fmt.Sprintf("%s holds %s: use --root %s", d.name, d.text(), filepath.Join(root, filepath.FromSlash(d.name))))
@@ -60,7 +60,7 @@ func (f *Finder) Elsewhere(root string, open func(dir string) fs.FS) string {
 		}
 		return strings.Join(texts, "; ")
 	}
-	return unknown(fsys)
+	return unknown(b)
 }
 
 // speaks reports whether the content of what is named like a step says that it
@@ -98,8 +98,7 @@ func (d *belowDir) text() string {
 
 // below looks for directories with steps, and goes no deeper than where the
 // first are.
-func (f *Finder) below(fsys fs.FS) (out []belowDir) {
-	b := &bounded{FS: fsys, left: elsewhereEntries}
+func (f *Finder) below(b *bounded) (out []belowDir) {
 	level, looked := []string{"."}, 0
 	for range elsewhereDepth {
 		var next []string
@@ -149,19 +148,42 @@ func (f *Finder) stepsIn(fsys fs.FS, dir string) belowDir {
 // them.
 var savedNames = []string{"*.pt", "*.pth", "*.ckpt", "*.safetensors", "*.keras", "*.h5", "*.npz", "*.msgpack", "*.pkl", "*.bin"}
 
-// unknown says which files of the root look like saved states.
-func unknown(fsys fs.FS) string {
-	entries, _ := fs.ReadDir(&bounded{FS: fsys, left: elsewhereEntries}, ".")
-	var names []string
+// unknown says which entries of the root look like saved states: files, and
+// directories that hold such files.
+func unknown(b *bounded) string {
+	b.left += elsewhereListed
+	entries, _ := fs.ReadDir(b, ".")
+	var names, dirs []string
+	looked := 0
 	for _, d := range entries {
-		if _, ok := matchName(savedNames, d.Name()); ok && d.Type().IsRegular() {
+		if saved(d) {
 			names = append(names, d.Name())
 		}
+		if _, skip := matchName(temporary, d.Name()); skip || !d.IsDir() {
+			continue
+		}
+		if looked++; looked > elsewhereDirs {
+			break
+		}
+		inner, _ := fs.ReadDir(b, d.Name())
+		if slices.ContainsFunc(inner, saved) {
+			dirs = append(dirs, d.Name())
+		}
 	}
-	if len(names) == 0 {
-		return ""
+	const describe = "describe it under \"layouts:\" in the configuration file"
+	switch {
+	case len(names) > 0:
+		return fmt.Sprintf("no layout knows %s: if each save is such a file, %s", list(names), describe)
+	case len(dirs) > 0:
+		return fmt.Sprintf("no layout knows %s, which hold what looks saved: if each save is such a directory, %s", list(dirs), describe)
 	}
-	return fmt.Sprintf("no layout knows %s: if each save is such a file, describe it under \"layouts:\" in the configuration file", list(names))
+	return ""
+}
+
+// saved reports whether an entry is a file that looks like a saved state.
+func saved(d fs.DirEntry) bool {
+	_, ok := matchName(savedNames, d.Name())
+	return ok && d.Type().IsRegular()
 }
 
 // bounded lists no more than so many entries of a file system.

@@ -69,6 +69,11 @@ func TestElsewhere(t *testing.T) {
 	}
 	real["names/step-5"] = &fstest.MapFile{Mode: fs.ModeDir | 0o755}
 	real["names/notes.txt"] = &fstest.MapFile{}
+	for _, n := range []string{"6", "7"} {
+		layouttest.Put(real, "ints/"+n, layouttest.HFFiles(5))
+	}
+	real["ints/x.tmp/model.safetensors"] = &fstest.MapFile{}
+	real["ints/logs/notes.txt"] = &fstest.MapFile{}
 	open := func(dir string) fs.FS {
 		sub, err := fs.Sub(real, strings.Trim(filepath.ToSlash(dir), "/"))
 		if dir == "/" {
@@ -86,6 +91,7 @@ func TestElsewhere(t *testing.T) {
 		"/deeper":                 "",
 		"/half":                   "",
 		"/names":                  "",
+		"/ints":                   "no layout knows 6, 7, which hold what looks saved: if each save is such a directory, describe it under \"layouts:\" in the configuration file",
 		"/nowhere":                "",
 		"/many":                   "run-0 holds a step of layout hf-trainer: use --root /many/run-0; run-1 holds a step of layout hf-trainer: use --root /many/run-1; run-2 holds a step of layout hf-trainer: use --root /many/run-2; so with 2 more",
 		"/out/run-a/checkpoint-5": "it looks like a step of layout hf-trainer itself: use --root /out/run-a",
