@@ -214,6 +214,17 @@ func TestO07StaleIndexBesideAWholeModel(t *testing.T) {
 	if d := cmp.Diff(want, v.Warnings); d != "" {
 		t.Error(d)
 	}
+	index := fsys["checkpoint-10/model.safetensors.index.json"]
+	index.ModTime = fsys["checkpoint-10/trainer_state.json"].ModTime.Add(time.Minute)
+	if v := judge(t, hf(t), fsys, "checkpoint-10"); len(v.Voided) > 0 {
+		t.Errorf("%v void the evidence", v.Voided)
+	}
+	shard := "checkpoint-10/model-00001-of-00004.safetensors"
+	fsys[shard] = &fstest.MapFile{Data: []byte("x"), ModTime: index.ModTime}
+	if v := judge(t, hf(t), fsys, "checkpoint-10"); len(v.Voided) != 2 {
+		t.Errorf("%v void the evidence, want the index and a shard: a save is under way", v.Voided)
+	}
+	delete(fsys, shard)
 	delete(fsys, "checkpoint-10/model.safetensors")
 	if v := judge(t, hf(t), fsys, "checkpoint-10"); len(v.Reasons) != 4 {
 		t.Errorf("without the whole model: %q", v.Reasons)

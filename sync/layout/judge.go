@@ -30,11 +30,12 @@ type judge struct {
 	v      Verdict
 	empty  []string        // globs of files that may be empty
 	broken map[string]bool // files with a reason of their own
+	stale  map[string]bool // indexes of shards that are not there, beside a whole model
 	dcps   map[string]*dcpDir
 }
 
 func newJudge(t *tree, empty []string) *judge {
-	return &judge{tree: t, empty: empty, broken: map[string]bool{}, dcps: map[string]*dcpDir{}, v: Verdict{Step: t.step, Resume: commit.ResumeUnknown}}
+	return &judge{tree: t, empty: empty, broken: map[string]bool{}, stale: map[string]bool{}, dcps: map[string]*dcpDir{}, v: Verdict{Step: t.step, Resume: commit.ResumeUnknown}}
 }
 
 // absentf adds a reason that says that something is not there.
@@ -169,6 +170,7 @@ func (j *judge) checkIndex(rel string) {
 	slices.Sort(gone)
 	if whole := strings.TrimSuffix(rel, ".index.json"); there == 0 && j.files[whole] != nil {
 		j.warnf("%s is stale: no shard that it names is there, beside a whole %s", rel, path.Base(whole))
+		j.stale[rel] = true
 		return
 	}
 	for i, p := range gone {
@@ -218,7 +220,8 @@ func (j *judge) checkShard(index, shard string, tensors []string) {
 }
 
 // vouch sets the evidence, and voids it for the files that are newer than the
-// newest part of it and not late.
+// newest part of it and not late. What is stale is no part of any save: one
+// that is under way writes an index after its shards.
 func (j *judge) vouch(evidence, late []string) {
 	j.vouchUnless(evidence, func(rel string) bool { return matchAny(late, rel) })
 }
@@ -245,7 +248,7 @@ func (j *judge) vouchUnless(evidence []string, late func(rel string) bool) {
 	}
 	for _, rel := range j.sorted {
 		e := j.files[rel]
-		if late(rel) && !slices.Contains(evidence, rel) {
+		if (late(rel) || j.stale[rel]) && !slices.Contains(evidence, rel) {
 			j.v.Late = append(j.v.Late, rel)
 			continue
 		}
