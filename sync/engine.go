@@ -102,6 +102,7 @@ type life struct {
 	fresh        bool      // committed by this process, and not told yet
 	said         string    // of Incomplete, what was told last, until the step is complete; empty: nothing
 	jitter       jitter
+	lack         lack
 	sent, reused int64        // bytes told of; see tally
 	landed       atomic.Int64 // bytes that the store has, as far as this process has told
 
@@ -227,35 +228,6 @@ func (e *Engine) taken(l *life) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return l.hold != nil
-}
-
-// judged asks the layout, about a step that has changed or was found incomplete
-// a while ago, and reports whether the step is complete as far as its own files
-// say.
-func (e *Engine) judged(l *life) bool {
-	if l.verdict == nil || e.askAgain(l) {
-		v, err := e.layouts[l.step.Layout].Judge(e.fsys(), l.step)
-		if err != nil {
-			e.enter(l, Incomplete, "cannot be looked at: "+plain(err))
-			return false
-		}
-		since := l.outlives(&v)
-		v.Voided = append(v.Voided, since...)
-		if e.cfg.TrustOrder {
-			v.Voided, since = nil, nil
-		}
-		e.mu.Lock()
-		l.verdict, l.skip, l.outlived, l.asked, l.askedIn = &v, v.Skip, len(since) > 0, e.cfg.now(), e.looks.Load()
-		e.mu.Unlock()
-		for _, w := range v.Warnings {
-			e.notice(l.step.Name, w)
-		}
-	}
-	if len(l.verdict.Reasons) > 0 && !(e.several() && l.verdict.Partial()) {
-		e.enter(l, Incomplete, l.verdict.Reasons...)
-		return false
-	}
-	return true
 }
 
 // hold links the step's files aside and looks again: only if nothing changed

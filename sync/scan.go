@@ -204,6 +204,7 @@ func (e *Engine) observe(l *life) bool {
 	if print != l.print {
 		l.print, l.verdict, l.since = print, nil, e.cfg.now()
 	}
+	l.lack.lost(l.tree, now)
 	l.tree, l.looked = now, at
 	return true
 }
