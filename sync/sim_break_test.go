@@ -149,9 +149,9 @@ func simBuild(t *testing.T) string {
 }
 
 // TestSimulationIsDeterministic: a seed that fails would else not be seen again.
-// Goroutines that draw from the source of chance at the same moment may still
-// swap what they draw, and with it the order of keys: then most runs of the seed
-// are the same all the same, and two of a few are, the first of them or not.
+// One thing is left that no seed decides: where several channels of a select are
+// ready, the runtime takes one of them by a chance of its own. About one run in a
+// hundred parts by that; so two of three have to be the same.
 // The race detector shuffles goroutines much more.
 func TestSimulationIsDeterministic(t *testing.T) {
 	dir := simTempDir(t)
@@ -163,7 +163,7 @@ func TestSimulationIsDeterministic(t *testing.T) {
 			log := simulate(t, seed, state, joined).log
 			os.RemoveAll(state)
 			again = !slices.ContainsFunc(runs, func(other []string) bool { return slices.Equal(other, log) })
-			if runs = append(runs, log); again && len(runs) == 5 {
+			if runs = append(runs, log); again && len(runs) == 3 {
 				t.Fatalf("seed %d:\n%s", seed, firstDifference(runs[0], runs[1]))
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"iter"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -24,8 +25,9 @@ type simStore struct {
 
 	mu      sync.Mutex
 	waiting []*simCall
-	late    []*simCall // writes whose answer was lost, and which may land yet
-	changed bool       // since the oracle looked
+	late    []*simCall        // writes whose answer was lost, and which may land yet
+	last    map[string]string // by goroutine, the last call of the store
+	changed bool              // since the oracle looked
 }
 
 // simCall is one call at the gate: of the store, or of an engine's hook.
@@ -33,6 +35,7 @@ type simCall struct {
 	p       *simProc
 	op, key string
 	off     int64
+	after   string // of a hook: the last call of the store by the same goroutine
 	write   bool
 	absent  bool         // a create-if-absent
 	effect  func() error // what it does, once served
@@ -62,7 +65,13 @@ func (s *simStore) pass(ctx context.Context, c *simCall) error {
 		return &blob.Error{Op: c.op, Key: c.key, Kind: blob.ErrDenied}
 	}
 	c.answer = make(chan error, 1)
+	me := goroutine()
 	s.mu.Lock()
+	if c.op == "at" {
+		c.after = s.last[me]
+	} else {
+		s.last[me] = c.op + " " + c.place()
+	}
 	s.waiting = append(s.waiting, c)
 	s.mu.Unlock()
 	select {
@@ -76,13 +85,21 @@ func (s *simStore) pass(ctx context.Context, c *simCall) error {
 	}
 }
 
+// goroutine names the one that calls it. Several of one process may be at the same
+// hook, each with a file of its own, and nothing else tells them apart.
+func goroutine() string {
+	var buf [40]byte
+	name, _, _ := strings.Cut(string(buf[:runtime.Stack(buf[:], false)]), " [")
+	return name
+}
+
 // sorted are the calls that wait, in an order that does not depend on which
 // goroutine came first, and the writes whose callers have gone away.
 func (s *simStore) sorted() (calls, gone []*simCall) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	slices.SortStableFunc(s.waiting, func(a, b *simCall) int {
-		return cmp.Or(cmp.Compare(a.p.id, b.p.id), cmp.Compare(a.op, b.op), cmp.Compare(a.place(), b.place()), cmp.Compare(a.off, b.off))
+		return cmp.Or(cmp.Compare(a.p.id, b.p.id), cmp.Compare(a.op, b.op), cmp.Compare(a.place(), b.place()), cmp.Compare(a.off, b.off), cmp.Compare(a.after, b.after))
 	})
 	for _, c := range s.waiting {
 		if c.dropped && c.write {

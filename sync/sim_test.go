@@ -121,7 +121,7 @@ func (w *sim) begin() {
 			w.files = append(w.files, fmt.Sprintf("d%d.bin", i))
 		}
 	}
-	w.store = &simStore{w: w, raw: memblob.New()}
+	w.store = &simStore{w: w, raw: memblob.New(), last: map[string]string{}}
 	w.oracle = newSimOracle(w)
 	l, err := layout.New(layout.Spec{Name: "sim", Step: "s-{step}", Settle: 2 * time.Second, Marker: simDone, Required: w.files, Ignore: []string{"*.tmp"}})
 	w.must(err)
