@@ -276,6 +276,26 @@ func TestNodesUnionIsJudged(t *testing.T) {
 	c.wantWhy(0, "step-100", "__1_0.distcp")
 }
 
+// The ranks of a node may have nothing to save, and leave an empty shard; only the
+// metadata on another node tells (O-15). One that it lists is torn.
+func TestO08NodeWithAnEmptyShard(t *testing.T) {
+	c := newCluster(t, 2)
+	for _, f := range layouttest.DCPFiles("", layouttest.DCPSave{World: 2, Keys: keysOf(2), Seed: 1}) {
+		f.MTime = c.clock.now()
+		c.write(0, "step-100", f)
+		if f.Name == "__1_0.distcp" {
+			f.Data = nil
+			c.write(1, "step-200", f)
+		} else {
+			c.write(0, "step-200", f)
+		}
+	}
+	c.write(1, "step-100", layouttest.File{Name: "__2_0.distcp", MTime: c.clock.now()})
+	c.looks(60)
+	c.nodes[0].wantCommits("100-a1-r0")
+	c.wantWhy(0, "step-200", "empty shard __1_0.distcp")
+}
+
 // The trainer saves the step again: on all nodes, the second save is committed;
 // on one only, the first stands and nothing is mixed.
 func TestNodesSaveAgain(t *testing.T) {

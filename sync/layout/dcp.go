@@ -97,7 +97,14 @@ func (j *judge) checkDCP(dir string) (world int) {
 		d.known = j.extents(dir, rel, d) && d.known
 	}
 	for _, rel := range shards {
-		if e := j.files[rel]; e.size == 0 && !d.listed[rel] && !d.known {
+		switch e := j.files[rel]; {
+		case e.size > 0 || d.listed[rel] || d.known:
+		case len(d.evidence) == 0:
+			// A rank that has nothing to save writes such a file: on one node of
+			// several, only the metadata of another tells.
+			j.broken[rel] = true
+			j.absentf("empty shard %s", rel)
+		default:
 			j.spoil(rel, "empty shard %s", rel)
 		}
 	}

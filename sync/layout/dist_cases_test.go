@@ -105,6 +105,13 @@ func TestO08EmptyShardOfDCP(t *testing.T) {
 	n := len(fsys["step_5/__1_0.distcp"].Data)
 	fsys["step_5/__1_0.distcp"] = &fstest.MapFile{ModTime: distBase}
 	wantReasons(t, judgeAuto(t, fsys, "step_5"), fmt.Sprintf("empty shard __1_0.distcp: .metadata says that it holds %d bytes", n))
+
+	// On a node that does not have the metadata, it is the other's word.
+	v = judgeAuto(t, fstest.MapFS{"step_5/__2_0.distcp": {ModTime: distBase}}, "step_5")
+	wantReasons(t, v, "empty shard __2_0.distcp", "missing .metadata")
+	if !v.Partial() {
+		t.Error("a node whose ranks have nothing to save has no part")
+	}
 }
 
 func TestO09NeMoUnfinished(t *testing.T) {
