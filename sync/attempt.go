@@ -37,15 +37,8 @@ func (e *Engine) attach(ctx context.Context) error {
 	if err := e.leaveOtherStart(); err != nil {
 		return err
 	}
-	if e.st != nil && !e.ours(v) {
-		aside, err := moveAside(filepath.Join(e.cfg.StateDir, attemptName))
-		if err != nil {
-			return err
-		}
-		e.notice(aside, fmt.Sprintf("the store does not know attempt %d as ours: the local state was moved aside", e.st.Attempt))
-		e.mu.Lock()
-		e.st = nil
-		e.mu.Unlock()
+	if err := e.leaveUnknown(v); err != nil {
+		return err
 	}
 	if e.st == nil {
 		if err := e.drawUndeclared(ctx, v); err != nil {
@@ -140,6 +133,9 @@ func (e *Engine) ownPrint(s layout.Step, t *tree.Tree) string {
 // adopt makes a drawn attempt the local state, and of several nodes also this
 // node's claim on it.
 func (e *Engine) adopt(a commit.Attempt, claim int, born map[string]string) error {
+	if err := e.emptyJournals(a.Attempt); err != nil {
+		return err
+	}
 	st := &state{
 		Run: e.store.Run(), Store: e.cfg.StoreURL, Attempt: a.Attempt, Token: a.Token,
 		Declared: a.Declared, Base: a.Base, Born: born,

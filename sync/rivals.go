@@ -89,6 +89,13 @@ func (e *Engine) lookOut(ctx context.Context) {
 		e.cfg.Log.Debug("no look at other attempts", "err", err)
 		return
 	}
+	if !e.ours(v) {
+		e.attached = false
+		if err := e.attach(ctx); err != nil {
+			e.notice("the store", err.Error())
+		}
+		return
+	}
 	e.meetRivals(ctx, v)
 	e.replaced(ctx, st)
 }
