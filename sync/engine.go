@@ -79,6 +79,8 @@ type life struct {
 	tree    *tree.Tree // as last looked at; of a held step, as held
 	print   string     // its fingerprint
 	since   time.Time  // when that was first seen
+	seenIn  int64      // in which look
+	born    int64      // in which look the step was first seen
 	verdict *layout.Verdict
 	stage   Stage
 	reasons []string

@@ -146,7 +146,7 @@ func (e *RootError) Error() string {
 func (e *RootError) Unwrap() error { return e.Err }
 
 func (e *Engine) newLife(s layout.Step) *life {
-	l := &life{step: s, stage: Seen}
+	l := &life{step: s, stage: Seen, born: e.looks.Load()}
 	if j, err := e.journal(s.Name); err == nil && j.done.ID != nil {
 		l.id, l.done, l.evidence = *j.done.ID, j.done.Fingerprint, j.done.Evidence
 		l.kept = j.idents()
@@ -179,7 +179,7 @@ func (e *Engine) observe(l *life) bool {
 	if print == l.print {
 		e.mu.Lock()
 		if l.jitter.loose && l.tree.Moved(now, jitterWithin) {
-			l.done, l.verdict, l.since = "", nil, e.cfg.now()
+			l.done, l.verdict, l.since, l.seenIn = "", nil, e.cfg.now(), e.looks.Load()
 		}
 		l.tree, l.looked = now, at // with the directories' present times
 		e.mu.Unlock()
@@ -202,7 +202,7 @@ func (e *Engine) observe(l *life) bool {
 		return false
 	}
 	if print != l.print {
-		l.print, l.verdict, l.since = print, nil, e.cfg.now()
+		l.print, l.verdict, l.since, l.seenIn = print, nil, e.cfg.now(), e.looks.Load()
 	}
 	l.lack.lost(l.tree, now)
 	l.tree, l.looked = now, at

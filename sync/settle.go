@@ -2,7 +2,6 @@ package syncer
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -13,7 +12,7 @@ import (
 // When the evidence of a step is good enough, and old enough.
 
 // settled reports whether the evidence is as good and as old as it must be: at
-// once where a newer step proves that this one's save has ended, else after
+// once where a newer step that followed proves that this one's save has ended, else after
 // the layout's quiet time, counted from when the present files were first
 // seen. A step without an optimizer waits all the same: it may be what a
 // deletion under way has left.
@@ -22,14 +21,12 @@ func (e *Engine) settled(l *life, above []*life) bool {
 		e.enter(l, Incomplete, "its directory lost entries after "+by+" was whole: it is being removed, or half of it was")
 		return false
 	}
-	proven := slices.ContainsFunc(above, func(s *life) bool {
-		return l.verdict.Succeeded(e.asSuccessor(s)) && (!l.outlived || s.since.After(l.since))
-	})
+	proven, followed := e.succeeded(l, above)
 	if len(l.verdict.Voided) > 0 && proven && e.ofUnknown(l) {
 		e.enter(l, Incomplete, unknownReason(l.verdict))
 		return false
 	}
-	if proven && l.verdict.Resume != commit.ResumeWeights {
+	if followed && l.verdict.Resume != commit.ResumeWeights {
 		return true
 	}
 	if len(l.verdict.Voided) > 0 && !proven {
@@ -47,6 +44,27 @@ func (e *Engine) settled(l *life, above []*life) bool {
 	}
 	return true
 }
+
+// succeeded reports whether a newer step proves, by the times of both, that this
+// one's save has ended; and whether it surely followed: it was seen to begin
+// after this one was seen as it is, or this one was seen when it was written. Else
+// both may be copies that are still under way, with the times of what they are
+// copies of, and this one not be whole yet though its trainer was done with it.
+func (e *Engine) succeeded(l *life, above []*life) (proven, followed bool) {
+	_, newest := l.tree.Times()
+	live := l.since.Sub(time.Unix(0, newest)).Abs() <= writtenNow
+	for _, s := range above {
+		if l.verdict.Succeeded(e.asSuccessor(s)) && (!l.outlived || s.since.After(l.since)) {
+			proven = true
+			followed = followed || live || s.born > l.seenIn
+		}
+	}
+	return proven, followed
+}
+
+// writtenNow is how old a file may be, when it is first seen, that the trainer
+// has just written.
+const writtenNow = layout.DefaultSettle
 
 // ofUnknown reports whether nobody knows which trainer wrote a step: it was there
 // when this process began, and no restore has told which steps are of this attempt.
