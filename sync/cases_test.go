@@ -472,7 +472,7 @@ func TestO17StoreWithoutCreateIfAbsent(t *testing.T) {
 				t.Errorf("warned %d times in two starts", warned)
 			}
 			n := w.fresh()
-			if res := n.restore(RestoreOptions{}); res.ID.Step != 200 {
+			if res := n.restore(RestoreOptions{}); res.ID.Step != 200 || res.Metadata["source_run"] != nil {
 				t.Errorf("%+v", res)
 			}
 			for _, k := range w.objects() {

@@ -150,6 +150,7 @@ func (e *Engine) bringBack(ctx context.Context, o RestoreOptions, drawn **commit
 	if err := e.stepBackFor(ctx, src); err != nil {
 		return Restored{}, err
 	}
+	elsewhere := src != e.store // which may yet become another for the same run; see conditional
 	p := o.Policy
 	if !o.ReadOnly {
 		p.CrashLoop = o.CrashLoop
@@ -160,7 +161,7 @@ func (e *Engine) bringBack(ctx context.Context, o RestoreOptions, drawn **commit
 			return err
 		}
 	}
-	if src != e.store && !o.ReadOnly {
+	if elsewhere && !o.ReadOnly {
 		p.CrashLoop = 0 // an attempt that goes on from another run has no base to count by
 		p.Listed = nil
 		p.MarkDamaged = nil // the other run's daemons and owners see to that
@@ -176,7 +177,7 @@ func (e *Engine) bringBack(ctx context.Context, o RestoreOptions, drawn **commit
 	if err == nil && len(r.Skipped) > 0 {
 		e.cfg.Reporter.Report(FellBack{ID: r.ID, Name: r.Name, Reasons: reasonsOf(r.Skipped)})
 	}
-	if src != e.store {
+	if elsewhere {
 		res.fromRun(src.Run())
 	}
 	if errors.Is(err, restore.ErrNothingCommitted) && o.IfExists {
