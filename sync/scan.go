@@ -209,19 +209,22 @@ func (e *Engine) observe(l *life) bool {
 	return true
 }
 
-// shrunk reports whether a committed step is losing files without gaining
-// or changing any: it is being deleted, which is no new save of it. Half of a
-// deleted step may look like another whole one: a trainer that removes the
-// optimizer first leaves what could have been saved without one. One that was
-// changed since it was committed may lose what the save wrote in passing.
+// shrunk reports whether a step that is committed, or none of this attempt, is
+// losing files without gaining or changing any: it is being deleted, which is no
+// new save of it. Half of a deleted step may look like another whole one: a trainer
+// that removes the optimizer first leaves what could have been saved without one.
+// One that was changed since it was committed may lose what the save wrote in
+// passing.
 func (e *Engine) shrunk(l *life, now *tree.Tree) bool {
-	if l.done == "" || l.tree == nil {
+	others := e.st != nil && l.stage == Committed && l.id.Attempt != e.st.Attempt
+	passed := l.done == "" && (l.stage == Skipped || others) // foreign
+	if l.tree == nil || l.done == "" && !passed {
 		return false
 	}
 	skip := skipper(l.skip)
 	was := l.tree.Without(skip)
 	change, _ := was.Compare(now.Without(skip))
-	return change == tree.Shrunk && was.Fingerprint() == l.done
+	return change == tree.Shrunk && (passed || was.Fingerprint() == l.done)
 }
 
 // captureLike captures a step as its life has to be compared: without times

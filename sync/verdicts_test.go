@@ -278,3 +278,28 @@ func TestHoldThatCannotBeLookedAt(t *testing.T) {
 	w.push()
 	w.wantCommits("50-a1-r0", "100-a1-r0")
 }
+
+// A step that was there before the attempt began is none of it, and no less so when
+// its trainer's successor removes it and is slow at that, or dies.
+func TestStepOfBeforeThatIsRemoved(t *testing.T) {
+	w := newWorld(t)
+	w.step(100)
+	dir := w.step(500)
+	w.push()
+	w.restore(RestoreOptions{Fresh: true})
+	e := w.engine()
+	defer e.Close()
+	w.looks(e, 20)
+	w.step(10, layouttest.At(time.Now()))
+	w.looks(e, 20)
+	for _, name := range []string{"training_args.bin", "scheduler.pt", "optimizer.pt"} {
+		if err := os.Remove(filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+		w.looks(e, 60)
+	}
+	w.wantCommits("100-a1-r0", "500-a1-r0", "10-a2-r0")
+	w.step(500, layouttest.Seed(9), layouttest.At(time.Now())) // its own, in the end
+	w.looks(e, 60)
+	w.wantCommits("100-a1-r0", "500-a1-r0", "10-a2-r0", "500-a2-r0")
+}
