@@ -113,9 +113,12 @@ func (e *Engine) born(which func(layout.Step) bool) (map[string]string, error) {
 		if !which(s) {
 			continue
 		}
-		born[s.Name] = anyPrint
-		if t, err := e.cfg.capture(e.cfg.Root, s.Name, nil); err == nil {
+		t, err := e.cfg.capture(e.cfg.Root, s.Name, nil)
+		switch {
+		case err == nil:
 			born[s.Name] = e.ownPrint(s, t)
+		case !errors.Is(err, os.ErrNotExist): // else it went meanwhile, and one of its name is a new one
+			born[s.Name] = anyPrint
 		}
 	}
 	return born, nil

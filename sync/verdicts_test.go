@@ -10,6 +10,7 @@ import (
 	"github.com/ckptsync/ckptsync/blob"
 	"github.com/ckptsync/ckptsync/blob/blobtest"
 	"github.com/ckptsync/ckptsync/sync/layout/layouttest"
+	"github.com/ckptsync/ckptsync/sync/tree"
 )
 
 // looks is so many looks of a daemon, a second apart. What it holds is published;
@@ -302,4 +303,30 @@ func TestStepOfBeforeThatIsRemoved(t *testing.T) {
 	w.step(500, layouttest.Seed(9), layouttest.At(time.Now())) // its own, in the end
 	w.looks(e, 60)
 	w.wantCommits("100-a1-r0", "500-a1-r0", "10-a2-r0", "500-a2-r0")
+}
+
+// A step that goes while an attempt begins is not there when it has begun: a step of
+// its name that comes later is the attempt's.
+func TestStepThatGoesWhileAnAttemptBegins(t *testing.T) {
+	w := newWorld(t)
+	w.step(50)
+	w.push()
+	dir := w.step(100)
+	drawn := false
+	w.tune = func(c *Config) {
+		c.hook = at("put aside", 1, func() { drawn = true })
+		c.capture = func(root, name string, skip func(string) bool) (*tree.Tree, error) {
+			if drawn && name == "checkpoint-100" {
+				os.RemoveAll(dir)
+			}
+			return tree.Capture(root, name, skip)
+		}
+	}
+	w.restore(RestoreOptions{Fresh: true})
+	w.tune = nil
+	e := w.engine()
+	defer e.Close()
+	w.step(100, layouttest.At(time.Now()))
+	w.looks(e, 20)
+	w.wantCommits("50-a1-r0", "100-a1-r0", "100-a2-r0")
 }
