@@ -127,6 +127,13 @@ func TestO09NeMoUnfinished(t *testing.T) {
 	if v.Partial() {
 		t.Error("a step under its marker may be sealed as a part")
 	}
+	if !slices.ContainsFunc(v.Warnings, func(w string) bool { return strings.HasPrefix(w, "step=2000-unfinished has been there since ") }) {
+		t.Errorf("warnings %q: nothing of how long it has been there", v.Warnings)
+	}
+	fsys["step=2000-unfinished"] = &fstest.MapFile{ModTime: time.Now()}
+	if v := judgeAuto(t, fsys, step); len(v.Warnings) > 0 {
+		t.Errorf("warnings %q of a marker that is new", v.Warnings)
+	}
 	later := layout.Verdict{Step: layout.Step{Number: 3000}, Files: 1, Oldest: distBase.Add(time.Hour)}
 	if v.Complete(&later) {
 		t.Error("a successor overrules the marker")

@@ -172,7 +172,11 @@ func (g *generic) forbidden(j *judge) {
 		}
 		for _, d := range entries {
 			if ok, _ := path.Match(base, d.Name()); ok {
-				j.reasonf("%s is there: a save is under way, or was cut off", path.Join(unescape(dir), d.Name()))
+				marker := path.Join(unescape(dir), d.Name())
+				if fi, err := d.Info(); err == nil {
+					j.stays(marker, fi)
+				}
+				j.reasonf("%s is there: a save is under way, or was cut off", marker)
 			}
 		}
 	}

@@ -3,6 +3,7 @@ package layout
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"path"
 	"slices"
 	"strings"
@@ -60,6 +61,18 @@ func (j *judge) name(rel string) string {
 		return j.step.Name
 	}
 	return rel
+}
+
+// markerAge is how old a marker of a save under way may be without a word.
+const markerAge = time.Hour
+
+// stays warns of a marker beside the step that has been there for long: it may
+// be left over, and keeps the step from being complete for ever.
+func (j *judge) stays(marker string, fi fs.FileInfo) {
+	if at := fi.ModTime(); time.Since(at) > markerAge {
+		j.warnf("%s has been there since %s: if nothing saves or deletes %s any more, that was cut off; remove the marker only if the step is known to be whole",
+			marker, at.UTC().Format(time.RFC3339), j.step.Name)
+	}
 }
 
 // spoil gives a file a reason of its own.

@@ -90,8 +90,9 @@ func (nemo) Judge(fsys fs.FS, s Step) (Verdict, error) {
 	j.checkIndexes()
 	j.v.Strength, j.v.Settle = Proof, DefaultSettle
 	marker := nemoMarker(s)
-	switch _, err := lstat(fsys, marker); {
+	switch fi, err := lstat(fsys, marker); {
 	case err == nil:
+		j.stays(marker, fi)
 		j.reasonf("%s is there: a save or a deletion is under way, or was cut off", marker)
 	case !errors.Is(err, fs.ErrNotExist):
 		j.reasonf("cannot look for %s: %s", marker, cause(err))
