@@ -90,6 +90,7 @@ func (e *Engine) push(ctx context.Context, p pass) ([]Outcome, error) {
 			wait = turn
 		}
 		if wait < 0 {
+			e.ended()
 			e.tidy(ctx)
 			return moved.outcomes(), nil
 		}

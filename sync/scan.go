@@ -40,21 +40,40 @@ func (e *Engine) scan() error {
 	return e.boundHolds()
 }
 
-// neverQualified says it loudly when several steps were seen and none has ever
-// been whole: then it is the rule that does not fit, most likely.
+// neverQualified is tellNever, once it was told of a step what it lacks: those
+// that are being saved lack something too.
 func (e *Engine) neverQualified(lives []*life) {
+	e.mu.Lock()
+	told := slices.ContainsFunc(lives, func(l *life) bool { return l.stage == Incomplete && l.said == why(l) })
+	e.mu.Unlock()
+	if told {
+		e.tellNever(lives)
+	}
+}
+
+// tellNever says it loudly when several steps were seen and none has ever been
+// whole: then it is the rule that does not fit, most likely.
+func (e *Engine) tellNever(lives []*life) {
 	var all []layout.Standing
 	e.mu.Lock()
-	if slices.ContainsFunc(lives, func(l *life) bool { return l.stage == Incomplete && l.said == why(l) }) {
-		for _, l := range lives {
-			whole := l.done != "" || l.hold != nil || l.stage != Incomplete
-			all = append(all, layout.Standing{Layout: l.step.Layout, Whole: whole, Reasons: l.reasons})
-		}
+	for _, l := range lives {
+		whole := l.done != "" || l.hold != nil || l.stage != Incomplete
+		all = append(all, layout.Standing{Layout: l.step.Layout, Whole: whole, Reasons: l.reasons})
 	}
 	e.mu.Unlock()
 	for name, text := range layout.NeverQualified(all) {
 		e.notice("layout "+name, text)
 	}
+}
+
+// ended is what a pass says at its end, before which nothing was told of steps
+// that lack something.
+func (e *Engine) ended() {
+	e.mu.Lock()
+	lives := slices.Collect(maps.Values(e.lives))
+	e.mu.Unlock()
+	slices.SortFunc(lives, func(a, b *life) int { return cmp.Compare(a.step.Number, b.step.Number) })
+	e.tellNever(lives)
 }
 
 // meet pairs the steps that were found with their lives, in the same order,
