@@ -265,11 +265,15 @@ func Run(ctx context.Context, store *commit.Store) Findings {
 	} else {
 		fs.add("run", OK, summary(v), "")
 	}
-	n, first := 0, ""
+	n, first, scratch := 0, "", 0
 	for info, err := range store.Foreign(ctx) {
 		if err != nil {
 			fs.add("foreign objects", Note, "cannot be listed: "+err.Error(), remedy(err, "list objects"))
 			return fs
+		}
+		if strings.HasPrefix(info.Key, store.Key("probe/")) || strings.HasPrefix(info.Key, store.Key("probe-")) {
+			scratch++
+			continue
 		}
 		if n++; n == 1 {
 			first = info.Key
@@ -277,6 +281,10 @@ func Run(ctx context.Context, store *commit.Store) Findings {
 	}
 	if n > 0 {
 		fs.add("foreign objects", Note, fmt.Sprintf("%d under the run's prefix are not ckptsync's, the first is %s", n, first), "nothing: they are never touched, nor taken for anything")
+	}
+	if scratch > 0 {
+		fs.add("scratch objects", Note, fmt.Sprintf("%d under %s* were left by processes that died while they tried out the store, or that it lets delete nothing", scratch, store.Key("probe")),
+			"nothing: they are small and taken for nothing, and may be deleted by hand while no ckptsync starts")
 	}
 	return fs
 }

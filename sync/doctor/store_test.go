@@ -276,6 +276,12 @@ func TestRun(t *testing.T) {
 		}
 	}
 	only(t, Run(t.Context(), r.Store), "note foreign objects → 2 under the run's prefix → exp/commits/latest.json → never touched")
+	for _, key := range []string{"exp/probe/probe-ABC/seq", "exp/probe-ABC/clock"} { // of a process that died at it
+		if _, err := b.Put(t.Context(), key, blob.Bytes("x"), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	only(t, Run(t.Context(), r.Store), "note foreign objects → 2 under the run's prefix", "note scratch objects → 2 under exp/probe* → deleted by hand")
 }
 
 func TestRunOfAStoreThatFails(t *testing.T) {
