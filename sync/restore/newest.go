@@ -56,6 +56,9 @@ type OutcomeError struct {
 }
 
 func (e *OutcomeError) Error() string {
+	if e.Err != nil && len(e.Skipped) == 0 && strings.HasPrefix(e.Err.Error(), e.Outcome.Error()) {
+		return e.Err.Error() // it says it already
+	}
 	var b strings.Builder
 	b.WriteString(e.Outcome.Error())
 	for _, s := range e.Skipped {

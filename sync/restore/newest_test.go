@@ -392,3 +392,10 @@ func TestWrongPrefix(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+func TestOutcomeIsSaidOnce(t *testing.T) {
+	inner := fmt.Errorf("%w: the network is down", ErrCannotTell)
+	if got := (&OutcomeError{Outcome: ErrCannotTell, Err: inner}).Error(); got != inner.Error() {
+		t.Errorf("%q, want %q", got, inner)
+	}
+}
