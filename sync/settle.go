@@ -47,16 +47,16 @@ func (e *Engine) settled(l *life, above []*life) bool {
 
 // succeeded reports whether a newer step proves, by the times of both, that this
 // one's save has ended; and whether it surely followed: it was seen to begin
-// after this one was seen as it is, or this one was seen when it was written. Else
-// both may be copies that are still under way, with the times of what they are
-// copies of, and this one not be whole yet though its trainer was done with it.
+// after this one was seen as it is, or in the same look, if that saw both just
+// written. Else both may be copies that are still under way, with the times of what they
+// are copies of, and this one not be whole yet though its trainer was done with it.
 func (e *Engine) succeeded(l *life, above []*life) (proven, followed bool) {
 	_, newest := l.tree.Times()
 	live := l.since.Sub(time.Unix(0, newest)).Abs() <= writtenNow
 	for _, s := range above {
 		if l.verdict.Succeeded(e.asSuccessor(s)) && (!l.outlived || s.since.After(l.since)) {
 			proven = true
-			followed = followed || live || s.born > l.seenIn
+			followed = followed || s.born > l.seenIn || live && s.born == l.seenIn
 		}
 	}
 	return proven, followed

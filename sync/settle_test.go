@@ -1,10 +1,30 @@
 package syncer
 
-import "testing"
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// stamped is a step all of whose files were written at a time.
+func (w *world) stamped(n int, at time.Time) {
+	w.t.Helper()
+	dir := w.step(n)
+	err := filepath.WalkDir(dir, func(p string, _ os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		return os.Chtimes(p, at, at)
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
 
 // TestCopiedInAnyOrder: a step that is being copied with its times, beside a
 // newer one that is there, is not taken for one whose save has ended long ago: it
-// has to be quiet. One that is followed by a newer step is whole at once.
+// has to be quiet.
 func TestCopiedInAnyOrder(t *testing.T) {
 	w := newWorld(t)
 	e := w.engine()
@@ -23,6 +43,33 @@ func TestCopiedInAnyOrder(t *testing.T) {
 	w.step(100)
 	look("checkpoint-100", Settling)
 	w.clock.after(e.settleTime(nil))
+	look("checkpoint-100", Held)
+
+	now := e.cfg.now()
+	w.stamped(700, now.Add(time.Second)) // copied while they are young
+	look("checkpoint-700", Settling)
+	w.stamped(600, now)
+	look("checkpoint-600", Settling)
+}
+
+// TestFollowedByANewerStep: it is whole at once, also if both are seen at once as
+// they are written.
+func TestFollowedByANewerStep(t *testing.T) {
+	w := newWorld(t)
+	e := w.engine()
+	defer e.Close()
+	look := func(step string, want Stage) {
+		t.Helper()
+		if err := e.scan(); err != nil {
+			t.Fatal(err)
+		}
+		if l := e.lives[step]; l == nil || l.stage != want {
+			t.Fatalf("%s: %+v, want %s", step, l, want)
+		}
+	}
+	now := e.cfg.now()
+	w.stamped(100, now)
+	w.stamped(200, now.Add(time.Second))
 	look("checkpoint-100", Held)
 
 	w.step(300)
