@@ -145,7 +145,16 @@ func (s *Store) readAttempts(ctx context.Context, v *View, numbers map[int]bool)
 	return nil
 }
 
-// Attempt reads one attempt.
+// AttemptNow is Attempt as the store has it now: an attempt never changes, but a
+// store may be emptied, and its number be drawn again.
+func (s *Store) AttemptNow(ctx context.Context, number int) (*Attempt, error) {
+	s.mu.Lock()
+	delete(s.attempts, number)
+	s.mu.Unlock()
+	return s.Attempt(ctx, number)
+}
+
+// Attempt reads one attempt, once.
 func (s *Store) Attempt(ctx context.Context, number int) (*Attempt, error) {
 	s.mu.Lock()
 	known, ok := s.attempts[number]

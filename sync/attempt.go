@@ -37,7 +37,7 @@ func (e *Engine) attach(ctx context.Context) error {
 	if err := e.leaveOtherStart(); err != nil {
 		return err
 	}
-	if err := e.leaveUnknown(v); err != nil {
+	if err := e.leaveUnknown(ctx, v); err != nil {
 		return err
 	}
 	if e.st == nil {

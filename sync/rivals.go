@@ -89,7 +89,7 @@ func (e *Engine) lookOut(ctx context.Context) {
 		e.cfg.Log.Debug("no look at other attempts", "err", err)
 		return
 	}
-	if !e.ours(v) {
+	if known, err := e.known(ctx, st); err == nil && !known {
 		e.attached = false
 		if err := e.attach(ctx); err != nil {
 			e.notice("the store", err.Error())

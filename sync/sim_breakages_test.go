@@ -34,7 +34,7 @@ var simBreakages = []simBreakage{
 	a, err := e.store.DrawAttempt(ctx, func(v *commit.View, n int) (commit.Attempt, error) {
 		if *last`},
 	{"F_BIRTH", false, 0, "sync/state.go", "err == nil && st.Attempt > 0 &&", `err == nil && (st.Attempt > 0 || broken("F_BIRTH")) &&`},
-	{"F_BIRTH", false, 0, "sync/attempt.go", "	if err := e.leaveUnknown(v); err != nil {\n", `	if broken("F_BIRTH") && e.st != nil && e.st.Attempt == 0 {
+	{"F_BIRTH", false, 0, "sync/attempt.go", "	if err := e.leaveUnknown(ctx, v); err != nil {\n", `	if broken("F_BIRTH") && e.st != nil && e.st.Attempt == 0 {
 		st := e.st
 		a, err := e.store.DrawAttempt(ctx, func(*commit.View, int) (commit.Attempt, error) {
 			return commit.Attempt{Declared: true, Base: st.Base, Nodes: 1, Created: commit.At(e.cfg.now())}, nil
@@ -49,7 +49,7 @@ var simBreakages = []simBreakage{
 			return storeError(err)
 		}
 	}
-	if err := e.leaveUnknown(v); err != nil {
+	if err := e.leaveUnknown(ctx, v); err != nil {
 `},
 	{"F_BIRTH", false, 0, "sync/rivals.go", "	if st == nil || ctx.Err() != nil || now", `	if st == nil || st.Attempt == 0 && broken("F_BIRTH") || ctx.Err() != nil || now`},
 	{"R11_BORROWED", false, 95, "sync/prune/sweep.go", "		switch {\n\t\tcase !retired && !committed[d.ID], live,", `		if broken("R11_BORROWED") && retired { // as if nobody else named it

@@ -1,10 +1,13 @@
 package syncer
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 
+	"github.com/ckptsync/ckptsync/blob"
 	"github.com/ckptsync/ckptsync/commit"
 )
 
@@ -15,9 +18,16 @@ import (
 
 // leaveUnknown moves the state aside, if the store does not know its attempt,
 // and has every step looked at as if it were new.
-func (e *Engine) leaveUnknown(v *commit.View) error {
+func (e *Engine) leaveUnknown(ctx context.Context, v *commit.View) error {
 	if e.st == nil || e.ours(v) {
 		return nil
+	}
+	switch known, err := e.known(ctx, e.st); {
+	case errors.Is(err, commit.ErrInvalid), errors.Is(err, commit.ErrFormat): // its owner has excluded it, or there were no view
+	case err != nil:
+		return err
+	case known:
+		return &UnreachableError{fmt.Errorf("the store's listing lacks attempt %d, which is there: it is behind, and is asked again", e.st.Attempt)}
 	}
 	aside, err := moveAside(filepath.Join(e.cfg.StateDir, attemptName))
 	if err != nil {
@@ -33,6 +43,19 @@ func (e *Engine) leaveUnknown(v *commit.View) error {
 	}
 	e.st = nil
 	return nil
+}
+
+// known reports whether the store has the attempt that the state was made with, by
+// its key: a listing may be behind.
+func (e *Engine) known(ctx context.Context, st *state) (bool, error) {
+	a, err := e.store.AttemptNow(ctx, st.Attempt)
+	switch {
+	case errors.Is(err, blob.ErrNotExist):
+		return false, nil
+	case err != nil:
+		return false, storeError(err)
+	}
+	return a.Token == st.Token, nil
 }
 
 // emptyJournals removes what is left of an attempt of that number which was
