@@ -33,7 +33,7 @@ func (e *Engine) judgedNow(l *life) bool {
 	if l.askedIn != e.looks.Load() {
 		return e.judge(l)
 	}
-	return e.judged(l)
+	return e.complete(l)
 }
 
 // askAgain reports whether it is time to judge an incomplete step anew.
