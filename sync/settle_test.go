@@ -22,6 +22,15 @@ func (w *world) stamped(n int, at time.Time) {
 	}
 }
 
+// lookAt looks once, and then at the stage of a step.
+func lookAt(t *testing.T, e *Engine, step string, want Stage) {
+	t.Helper()
+	if err := e.scan(); err != nil {
+		t.Fatal(err)
+	}
+	wantStage(t, e, step, want)
+}
+
 // TestCopiedInAnyOrder: a step that is being copied with its times, beside a
 // newer one that is there, is not taken for one whose save has ended long ago: it
 // has to be quiet.
@@ -29,27 +38,18 @@ func TestCopiedInAnyOrder(t *testing.T) {
 	w := newWorld(t)
 	e := w.engine()
 	defer e.Close()
-	look := func(step string, want Stage) {
-		t.Helper()
-		if err := e.scan(); err != nil {
-			t.Fatal(err)
-		}
-		if l := e.lives[step]; l == nil || l.stage != want {
-			t.Fatalf("%s: %+v, want %s", step, l, want)
-		}
-	}
 	w.step(200) // all their times are long past, ascending with the number
-	look("checkpoint-200", Settling)
+	lookAt(t, e, "checkpoint-200", Settling)
 	w.step(100)
-	look("checkpoint-100", Settling)
+	lookAt(t, e, "checkpoint-100", Settling)
 	w.clock.after(e.settleTime(nil))
-	look("checkpoint-100", Held)
+	lookAt(t, e, "checkpoint-100", Held)
 
 	now := e.cfg.now()
 	w.stamped(700, now.Add(time.Second)) // copied while they are young
-	look("checkpoint-700", Settling)
+	lookAt(t, e, "checkpoint-700", Settling)
 	w.stamped(600, now)
-	look("checkpoint-600", Settling)
+	lookAt(t, e, "checkpoint-600", Settling)
 }
 
 // TestFollowedByANewerStep: it is whole at once, also if both are seen at once as
@@ -58,22 +58,13 @@ func TestFollowedByANewerStep(t *testing.T) {
 	w := newWorld(t)
 	e := w.engine()
 	defer e.Close()
-	look := func(step string, want Stage) {
-		t.Helper()
-		if err := e.scan(); err != nil {
-			t.Fatal(err)
-		}
-		if l := e.lives[step]; l == nil || l.stage != want {
-			t.Fatalf("%s: %+v, want %s", step, l, want)
-		}
-	}
 	now := e.cfg.now()
 	w.stamped(100, now)
 	w.stamped(200, now.Add(time.Second))
-	look("checkpoint-100", Held)
+	lookAt(t, e, "checkpoint-100", Held)
 
 	w.step(300)
-	look("checkpoint-300", Settling)
+	lookAt(t, e, "checkpoint-300", Settling)
 	w.step(400)
-	look("checkpoint-300", Held)
+	lookAt(t, e, "checkpoint-300", Held)
 }

@@ -30,6 +30,22 @@ func (w *world) looks(e *Engine, n int) {
 	}
 }
 
+// isAway is a store that answers nobody.
+func isAway(blobtest.Call) error {
+	return blob.Errorf(blob.ErrTemporary, "any", "key", "it is away")
+}
+
+// awayAfter commits a step; from then on the store is away.
+func (w *world) awayAfter(n int) *blobtest.Faulty {
+	w.t.Helper()
+	f := blobtest.NewFaulty(w.bucket, 1)
+	w.bucket = f
+	w.step(n)
+	w.push()
+	f.Before = isAway
+	return f
+}
+
 // DLRover writes its tracker minutes after the step's last file. Nothing in the
 // step changes then.
 func TestTrackerBesideAStepIsWrittenLast(t *testing.T) {
@@ -119,7 +135,7 @@ func TestHoldsAreBoundedWhileTheStoreIsAway(t *testing.T) {
 			defer e.Close()
 			w.step(1)
 			w.looks(e, 10)
-			f.Before = func(blobtest.Call) error { return blob.Errorf(blob.ErrTemporary, "any", "key", "it is away") }
+			f.Before = isAway
 			for n := 2; n < 9; n++ {
 				dir := w.step(n, layouttest.At(time.Now()))
 				w.looks(e, 10)
@@ -149,11 +165,7 @@ func TestHoldsAreBoundedWhileTheStoreIsAway(t *testing.T) {
 // step came says nothing then, as of any step that is found.
 func TestHeldStepThatWasTornMeanwhile(t *testing.T) {
 	w := newWorld(t)
-	f := blobtest.NewFaulty(w.bucket, 1)
-	w.bucket = f
-	w.step(50)
-	w.push()
-	f.Before = func(blobtest.Call) error { return blob.Errorf(blob.ErrTemporary, "any", "key", "it is away") }
+	f := w.awayAfter(50)
 	now := time.Now()
 	dir := w.step(100, layouttest.At(now))
 	e := w.engine()
@@ -245,11 +257,7 @@ func TestSavedAgainAfterTheClockWasSetBack(t *testing.T) {
 // starts is no reason to remove it.
 func TestHoldThatCannotBeLookedAt(t *testing.T) {
 	w := newWorld(t)
-	f := blobtest.NewFaulty(w.bucket, 1)
-	w.bucket = f
-	w.step(50)
-	w.push()
-	f.Before = func(blobtest.Call) error { return blob.Errorf(blob.ErrTemporary, "any", "key", "it is away") }
+	f := w.awayAfter(50)
 	dir := w.step(100, layouttest.At(time.Now()))
 	e := w.engine()
 	w.looks(e, 10)
